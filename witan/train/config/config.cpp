@@ -13,6 +13,7 @@
 #include "witan/moe/layer/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/layout.h"
+#include "witan/train/config/objective_config.h"
 
 namespace witan {
 
@@ -261,89 +262,6 @@ void validate_mtp(const RunConfig& config) {
                          ": it knows the model's own layers alone; set mtp_num_layers = 0");
 }
 
-// Pairs of answers have an objective of their own, and it reads nothing else.
-void validate_preferences(const RunConfig& config) {
-  const bool pairs = config.data.preferences;
-  require<ConfigError>(!pairs || config.data.sft,
-                       "preferences = true reads pairs of answers to conversations; set sft = true");
-  require<ConfigError>(pairs == config.objective.is_preference(), "objective = ", config.objective.objective,
-                       pairs ? " with preferences = true would learn from rejected answers like from any text; set "
-                               "objective = preference"
-                             : " learns from pairs of answers; set sft = true and preferences = true");
-  if (!pairs) return;
-  require<ConfigError>(config.data.loss_on == "answers", "preferences = true with loss_on = ", config.data.loss_on,
-                       ": the two texts of a pair differ in their answers alone; set loss_on = answers");
-}
-
-void validate_reference(const RunConfig& config) {
-  const ReferenceKind kind = config.reference();
-  const std::string given = cat("reference = ", config.objective.reference);
-  if (kind == ReferenceKind::base) {
-    require<ConfigError>(config.model.lora_rank > 0, given,
-                         " is the model without its adapters, and lora_rank = 0: set reference = start, or lora_rank");
-    for (const auto& [key, folder] :
-         {std::pair{"record_routes", &config.train.record_routes}, {"replay_routes", &config.train.replay_routes}})
-      require<ConfigError>(folder->empty(), key, " = ", *folder,
-                           " is for the passes of one model, and the base model below its adapters runs as the "
-                           "reference; set reference = start, or leave out ",
-                           key);
-  }
-  if (kind != ReferenceKind::columns) return;
-  require<ConfigError>(!config.rollout.rollouts, given,
-                       ": sampled answers have no column ref_logprobs; set reference = start, or base with lora_rank");
-  require<ConfigError>(!config.objective.is_preference(), given,
-                       ": preferences are read from rows of answers, which have no column ref_logprobs; set reference "
-                       "= start, or base with lora_rank");
-}
-
-void validate_objective(const RunConfig& config) {
-  validate_preferences(config);
-  validate_reference(config);
-  if (config.objective.is_cross_entropy()) return;
-  require<ConfigError>(config.model.mtp_num_layers == 0, "objective = ", config.objective.objective,
-                       " has no loss for the modules of mtp_num_layers = ", config.model.mtp_num_layers,
-                       "; set mtp_num_layers = 0");
-}
-
-// Rows have one answer each.
-void validate_rollouts(const RunConfig& config) {
-  const RolloutConfig& rollout = config.rollout;
-  if (!rollout.rollouts) return;
-  const auto needs = [](bool holds, const auto&... why) { require<ConfigError>(holds, "rollouts = true ", why...); };
-  needs(config.objective.objective == "policy", "trains on rewards; set objective = policy");
-  needs(config.data.sft, "samples the last answers of conversations; set sft = true");
-  needs(config.data.packing == "none", "trains on one answer in a row; set packing = none");
-  needs(config.train.replay_interval == 0 && config.train.rampup_batch_size.empty() && !config.train.rewinds(),
-        "samples rows as steps consume them: set replay_interval = 0, rampup_batch_size empty, and on_nan and on_spike "
-        "to skip or stop");
-  const int64_t unit = rollout.num_generations * config.parallel.data_ranks();
-  needs(config.train.global_batch_size % unit == 0, "keeps the num_generations = ", rollout.num_generations,
-        " answers of a prompt on one of ", config.parallel.data_ranks(),
-        " data-parallel ranks: global_batch_size = ", config.train.global_batch_size, " must be a multiple of ", unit);
-  needs(rollout.max_completion_length <= config.data.seq_length,
-        "samples at most seq_length = ", config.data.seq_length,
-        " tokens after a prompt, and max_completion_length = ", rollout.max_completion_length,
-        " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
-  rollout.validate_rewards();
-  rollout.stops();
-  resolve_cache(rollout.cache, config.model, {.repeatable = config.parallel.batch_invariant_mode});
-  if (rollout.router_replay) {
-    needs(config.model.moe.num_experts > 0,
-          "has no routes in a dense model (num_experts = 0); set router_replay = false");
-    needs(config.model.moe.moe_router_selection != "expert_choice",
-          "with moe_router_selection = expert_choice has no number of experts per token to replay; set router_replay = "
-          "false");
-    needs(config.train.record_routes.empty() && config.train.replay_routes.empty(),
-          "with router_replay = true replays the routes of its answers: leave record_routes and replay_routes empty");
-    needs(config.parallel.model_ranks() == 1,
-          "records routes on ranks that have all layers and tokens, which tensor, context and pipeline parallelism "
-          "divide: set their sizes to 1, or router_replay = false");
-  }
-  needs(rollout.overlong_buffer_len <= rollout.max_completion_length,
-        "has overlong_buffer_len = ", rollout.overlong_buffer_len,
-        " above max_completion_length = ", rollout.max_completion_length);
-}
-
 void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   for (const auto& [key, folder] :
        {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
@@ -481,19 +399,6 @@ void validate_schedule(const RunConfig& config) {
 }
 
 }  // namespace
-
-ReferenceKind RunConfig::reference() const {
-  const bool policy = objective.objective == "policy";
-  const bool compares =
-      policy ? objective.kl_loss_coef > 0 : objective.is_preference() && !objective.dpo_reference_free;
-  if (!compares) return ReferenceKind::none;
-  if (objective.reference == "base") return ReferenceKind::base;
-  if (objective.reference == "start") return ReferenceKind::start;
-  if (objective.reference == "columns") return ReferenceKind::columns;
-  if (objective.reference != "auto") return ReferenceKind::source;
-  if (policy && !rollout.rollouts) return ReferenceKind::columns;
-  return model.lora_rank > 0 ? ReferenceKind::base : ReferenceKind::start;
-}
 
 BatchRamp RunConfig::batch_ramp() const {
   const BatchRamp ramp = BatchRamp::parse(train.rampup_batch_size, train.global_batch_size);
