@@ -616,13 +616,14 @@ def check(name, folder):
     sys.exit(difference != 0)
 
 
-if sys.argv[1:2] == ["--check"]:
-    check(*sys.argv[2:4])
-elif sys.argv[1:2] == ["--routes"]:
-    routes(sys.argv[2])
-elif sys.argv[1:2] == ["--export"]:
-    for one in sys.argv[3:] or EXPORTS:
-        export(sys.argv[2], one)
-else:
-    for one in sys.argv[1:] or MODELS:
-        make(one)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--check"]:
+        check(*sys.argv[2:4])
+    elif sys.argv[1:2] == ["--routes"]:
+        routes(sys.argv[2])
+    elif sys.argv[1:2] == ["--export"]:
+        for one in sys.argv[3:] or EXPORTS:
+            export(sys.argv[2], one)
+    else:
+        for one in sys.argv[1:] or MODELS:
+            make(one)

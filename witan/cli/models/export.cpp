@@ -129,7 +129,8 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
                       "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
                       "adapters alone: leave one of them out");
   require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
-  require<ConfigError>(!side_style(run.folder / kCompanionFolder),
+  const auto side = side_style(run.folder / kCompanionFolder);
+  require<ConfigError>(!side || (!architecture.side.empty() && side->prefix == architecture.prefix),
                        "--format peft: PEFT's names of the modules of a vision-language model are not known: merge the "
                        "adapters with --format hf --merge-lora");
   return write_folder(run, args.out, [&](const fs::path& out) {
@@ -229,9 +230,10 @@ void add_export(CLI::App& app, Context& context) {
   add_flag(*command, "--without-mtp", args->without_mtp,
            "Leave out the modules of multi-token prediction; an error if there are none");
   add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
-  add_option(*command, "--architecture", args->architecture,
-             "model_type of the folder, such as llama or qwen3_moe; an unknown one lists all (default: as imported, else "
-             "the first that can be this model)")
+  add_option(
+      *command, "--architecture", args->architecture,
+      "model_type of the folder, such as llama or qwen3_moe; an unknown one lists all (default: as imported, else "
+      "the first that can be this model)")
       .one_of(types)
       .type_name("TYPE");
   add_option(

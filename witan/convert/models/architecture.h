@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace witan {
@@ -134,9 +135,11 @@ struct Architecture {
   // Prefix of tensors of modules that the model does without, whether it begins with `prefix` or not. They are kept and
   // exported again, as those of towers are.
   std::string_view side = {};
-  // transformers renames tensors when it loads a folder, so that modules, which PEFT's adapters name, have another
-  // prefix than `prefix`.
-  bool renamed_modules = false;
+  // Parts of names that transformers changes when it loads a folder, as its modules have them, which PEFT's adapters
+  // name: folders', modules'. Modules hold the experts of a layer as parameters.
+  std::vector<std::pair<std::string_view, std::string_view>> modules = {};
+  // The last name of modules to which PEFT adds no adapters in models of this type.
+  std::string_view peft_refuses = {};
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};
   bool mtp_layers = false;  // folders may hold layers of multi-token prediction after the model's own

@@ -300,7 +300,14 @@ std::vector<Architecture> deepseek_v4() {
   v4.read = read_deepseek_v4;
   v4.write = write_deepseek_v4;
   v4.side = "model.mtp.";
-  v4.renamed_modules = true;
+  v4.modules = {{".attn.wq_a.", ".self_attn.q_a_proj."},
+                {".attn.wq_b.", ".self_attn.q_b_proj."},
+                {".attn.indexer.wq_b.", ".self_attn.compressor.indexer.q_b_proj."},
+                {".ffn.shared_experts.w1.", ".mlp.shared_experts.gate_proj."},
+                {".ffn.shared_experts.w3.", ".mlp.shared_experts.up_proj."},
+                {".ffn.shared_experts.w2.", ".mlp.shared_experts.down_proj."},
+                {".ffn.experts.{e}.w1.weight", ".mlp.experts.gate_up_proj"},
+                {".ffn.experts.{e}.w2.weight", ".mlp.experts.down_proj"}};
   return {v4};
 }
 

@@ -133,6 +133,8 @@ void write_granite_moe(HfWriter& to) {
 Architecture granite_moe_architecture() {
   Architecture moe = llama_like("granitemoe", "GraniteMoeForCausalLM");
   moe.rules = {kModelRules, kPreNormRules, kAttentionRules, kGraniteMoeRules};
+  moe.modules = {{".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
+                 {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
   moe.defaults = {kLlamaDefaults, kGraniteDefaults, R"({"num_local_experts": 8, "num_experts_per_tok": 2,
       "output_router_logits": false, "router_aux_loss_coef": 0.001})"};
   moe.read = [](HfReader& in) {

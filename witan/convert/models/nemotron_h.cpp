@@ -407,7 +407,8 @@ GgufArchitecture nemotron_h_gguf() {
 Architecture nemotron_h_architecture() {
   Architecture one{"nemotron_h", "NemotronHForCausalLM", "backbone.", {kPartRules, kMambaRules}};
   one.side = "mtp.";
-  one.renamed_modules = true;
+  one.modules = {{"backbone.", "model."}};
+  one.peft_refuses = "out_proj";
   one.defaults = {R"({"vocab_size": 131072, "hidden_size": 4096,
       "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"], "tie_word_embeddings": false,
       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 4096,
