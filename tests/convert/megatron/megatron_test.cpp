@@ -12,6 +12,7 @@
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/convert/hf/hf_config.h"
+#include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/megatron/megatron_export.h"
 #include "witan/convert/megatron/megatron_torch_writer.h"
@@ -189,11 +190,96 @@ TEST(MegatronArguments, RefusalsNameArgumentsOfOtherModels) {
 
 TEST(MegatronArguments, RefusedExportsNameTheReason) {
   for (const auto& [type, why] :
-       {std::pair{"nemotron_h", "and no mixer of Mamba-2; export --format hf"},
-        std::pair{"qwen3_next", "attention has no gate on its output in what is converted; export --format hf"},
-        std::pair{"lfm2_moe", "all layers have softmax attention in what is converted; export --format hf"}}) {
+       {std::pair{"nemotron_h", "Megatron-LM's Mamba-2 has convolutions of four taps; export --format hf"},
+        std::pair{"olmo_hybrid", "norm_placement = \"pre\", not \"post_attention\""},
+        std::pair{"lfm2_moe",
+                  "of these variants Megatron-LM's checkpoints hold Gated DeltaNet's alone; export --format hf"}}) {
     const ModelConfig model = read_hf_config(read_file(testing::golden(type) / kHfConfig), type).model;
     EXPECT_THAT(test::message_of<ConfigError>([&] { write_megatron_arguments(model, 64); }), HasSubstr(why)) << type;
+  }
+}
+
+std::string refused_arguments(const std::vector<std::pair<std::string, MegatronValue>>& more) {
+  std::vector<std::pair<std::string, MegatronValue>> all = {{"num_layers", int64_t{3}},
+                                                            {"hidden_size", int64_t{16}},
+                                                            {"num_attention_heads", int64_t{2}},
+                                                            {"normalization", std::string("RMSNorm")},
+                                                            {"swiglu", true}};
+  all.insert(all.end(), more.begin(), more.end());
+  PickleWriter writer;
+  writer.arguments(all);
+  const std::string bytes = writer.finish();
+  const Pickle pickle(bytes, "file");
+  return test::message_of<ConfigError>([&] { read_megatron_arguments(pickle.root().state->members(), "folder"); });
+}
+
+TEST(MegatronArguments, RefusedRecurrentModelsNameTheArgument) {
+  const auto text = [](const char* of) { return std::string(of); };
+  EXPECT_THAT(refused_arguments({{"is_hybrid_model", true}}),
+              HasSubstr("args.is_hybrid_model = true: layers of such a model are read from hybrid_override_pattern"));
+  EXPECT_THAT(refused_arguments({{"hybrid_layer_pattern", text("M*|G")}}),
+              HasSubstr("args.hybrid_layer_pattern = M*|G: layers are read by the letters M, *, - and E"));
+  EXPECT_THAT(refused_arguments({{"hybrid_override_pattern", text("M*-")}, {"norm_epsilon", 1e-6}}),
+              HasSubstr("args.norm_epsilon = 1e-06: Megatron-LM's Mamba-2 normalises its output with 1e-5"));
+  EXPECT_THAT(refused_arguments({{"experimental_attention_variant", text("dsa")}}),
+              HasSubstr("of these variants gated_delta_net alone is read"));
+  EXPECT_THAT(refused_arguments({{"linear_attention_freq", int64_t{4}}}),
+              HasSubstr("args.linear_attention_freq = 4: it chooses layers"));
+  const std::pair<std::string, MegatronValue> delta{"experimental_attention_variant", text("gated_delta_net")};
+  EXPECT_THAT(refused_arguments({delta, {"swiglu", false}}), HasSubstr("args.swiglu = false: Witan's Gated DeltaNet"));
+  EXPECT_THAT(refused_arguments({delta, {"normalization", text("LayerNorm")}}),
+              HasSubstr("args.normalization = LayerNorm: Witan's Gated DeltaNet has an RMSNorm"));
+}
+
+// A bfloat16 run's float32 tensors stay so, and shorter steps of Mamba-2 are those of Megatron-LM.
+TEST(MegatronExports, RecurrentLayersKeepFloat32BesideBfloat16) {
+  for (const char* name : {"mamba", "delta"}) {
+    TempFolder folder;
+    MegatronWeights source(megatron_golden(name) / "torch_dist");
+    import_weights(source, folder / "float", {}, Json::object());
+    ModelConfig model = source.model();
+    model.dtype = "bfloat16";
+    if (model.mamba.any()) model.mamba.mamba_dt_min = 0.001;
+    CheckpointWeights weights(open_checkpoint(folder / "float/step-0"), model);
+    fs::create_directory(folder / "out");
+    export_megatron(weights, {{}, source.positions()}, folder / "out");
+    MegatronWeights again(folder / "out");
+    EXPECT_EQ(again.model().dtype, "bfloat16");
+    EXPECT_EQ(again.model().mamba.mamba_dt_min, 0);
+    const auto before = values_of(source), after = values_of(again);
+    size_t wide = 0;
+    for (const auto& [tensor, values] : before) {
+      const bool stays = tensor.ends_with(".A_log") || tensor.ends_with(".D") || tensor.ends_with(".dt_bias") ||
+                         tensor.ends_with("gated_delta.norm.weight") || tensor.ends_with("mamba2.norm.weight") ||
+                         tensor.ends_with("expert_bias");
+      wide += stays ? 1 : 0;
+      EXPECT_EQ(values == after.at(tensor), stays) << tensor;
+    }
+    EXPECT_GT(wide, 5U);
+  }
+}
+
+// Qwen3-Next and Qwen3.5, whose folders join projections in other orders.
+TEST(MegatronExports, HybridsOfFoldersComeBack) {
+  for (const char* type : {"qwen3_next", "qwen3_5_moe_text"}) {
+    TempFolder folder;
+    HfWeights source(testing::golden(type));
+    import_weights(source, folder / "run", {}, Json::object());
+    CheckpointWeights weights(open_checkpoint(folder / "run/step-0"), source.model());
+    fs::create_directory(folder / "out");
+    export_megatron(weights, {{}, 64}, folder / "out");
+    MegatronWeights again(folder / "out");
+    EXPECT_THAT(differences(again.model(), source.model()), ::testing::IsEmpty()) << type;
+    const auto before = values_of(source), after = values_of(again);
+    ASSERT_EQ(before.size(), after.size());
+    for (const auto& [tensor, values] : before) {
+      if (!tensor.ends_with("gated_delta.norm.weight")) {
+        EXPECT_EQ(after.at(tensor), values) << tensor;
+        continue;
+      }
+      for (size_t i = 0; i < values.size(); ++i)  // less 1, and 1 more
+        EXPECT_NEAR(after.at(tensor)[i], values[i], 1e-6) << tensor;
+    }
   }
 }
 
@@ -225,7 +311,8 @@ TEST(MegatronArguments, RoundTripTheModel) {
     EXPECT_THAT(written, ::testing::Contains(::testing::Pair(name, value))) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
+INSTANTIATE_TEST_SUITE_P(All, MegatronModels,
+                         ::testing::Values("dense", "gpt", "experts", "shared", "latent", "mamba", "delta"),
                          [](const auto& model) { return model.param; });
 
 // An untied head in a model whose arguments say that it is tied.

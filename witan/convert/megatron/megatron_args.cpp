@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <variant>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -37,7 +38,8 @@ constexpr const char* kMegatronSame[] = {"num_layers",
                                          "swiglu",
                                          "squared_relu",
                                          "activation_func_clamp_value",
-                                         "glu_linear_offset"};
+                                         "glu_linear_offset",
+                                         "attention_output_gate"};
 constexpr const char* kMegatronSameOfExperts[] = {"moe_ffn_hidden_size",
                                                   "moe_router_topk",
                                                   "moe_router_score_function",
@@ -47,9 +49,17 @@ constexpr const char* kMegatronSameOfExperts[] = {"moe_ffn_hidden_size",
                                                   "moe_router_topk_scaling_factor",
                                                   "moe_router_enable_expert_bias",
                                                   "moe_shared_expert_intermediate_size",
-                                                  "moe_shared_expert_gate"};
+                                                  "moe_shared_expert_gate",
+                                                  "moe_latent_size"};
 constexpr const char* kMegatronSameOfLatent[] = {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
                                                  "v_head_dim"};
+
+constexpr const char* kMegatronSameOfMamba[] = {"mamba_num_heads", "mamba_head_dim", "mamba_state_dim",
+                                                "mamba_num_groups"};
+constexpr const char* kMegatronSameOfDelta[] = {"linear_conv_kernel_dim", "linear_key_head_dim",
+                                                "linear_value_head_dim", "linear_num_key_heads",
+                                                "linear_num_value_heads"};
+constexpr std::string_view kGatedDelta = "gated_delta_net";
 
 // Arguments that change the model in ways that Witan lacks, with the reason for refusing them.
 struct MegatronOnly {
@@ -60,26 +70,35 @@ constexpr MegatronOnly kMegatronRefused[] = {
     {"apply_residual_connection_post_layernorm", "the residual connection starts before the norm"},
     {"heterogeneous_layers_config_path", "all layers are of one size"},
     {"heterogeneous_layers_config_encoded_json", "all layers are of one size"},
-    {"hybrid_override_pattern", "layers have attention and an MLP in what is converted, and no mixer of Mamba-2"},
-    {"is_hybrid_model", "layers have attention and an MLP in what is converted, and no mixer of Mamba-2"},
-    {"linear_attention_freq", "all layers have softmax attention in what is converted"},
-    {"experimental_attention_variant", "all layers have softmax attention in what is converted"},
-    {"attention_output_gate", "attention has no gate on its output in what is converted"},
-    {"moe_latent_size", "experts read the residual stream as it is in what is converted"},
     {"mtp_num_layers", "layers that predict further tokens are not converted"},
     {"no_rope_freq", "all layers turn queries and keys in what is converted"},
     {"transformer_impl_custom_spec", "the arguments define the model"},
     {"yaml_cfg", "the arguments define the model"}};
 
+// Keys of models that Megatron-LM has no argument for, with the reason.
+constexpr MegatronOnly kMegatronLacks[] = {
+    {"experimental_attention_variant", "of these variants Megatron-LM's checkpoints hold Gated DeltaNet's alone"},
+    {"num_residual_streams", "residual streams are not converted"},
+    {"linear_allow_neg_eigval", "Megatron-LM's Gated DeltaNet writes with strengths between 0 and 1"},
+    {"mamba_conv_kernel_dim", "Megatron-LM's Mamba-2 has convolutions of four taps"},
+    {"mamba_conv_bias", "Megatron-LM's Mamba-2 has convolutions with biases"},
+    {"mamba_dt_min", "Megatron-LM raises no steps of Mamba-2"}};
+
 // The reason for which a model whose first difference from Megatron-LM's is `difference` is not written.
 std::string reason_for(std::string_view difference) {
+  const auto names = [&](const MegatronOnly& one) { return difference.substr(0, difference.find(' ')) == one.name; };
+  for (const MegatronOnly& one : kMegatronLacks)
+    if (names(one)) return cat(one.why, "; export --format hf");
   for (const MegatronOnly& one : kMegatronRefused)
-    if (difference.substr(0, difference.find(' ')) == one.name)
-      return cat("in Witan ", one.why, "; export --format hf");
+    if (names(one)) return cat("in Witan ", one.why, "; export --format hf");
   return "Megatron-LM has no argument for it";
 }
 
-constexpr double kLatentEpsilon = 1e-6;  // in Witan's norms of latents
+constexpr double kLatentEpsilon = 1e-6;         // in Witan's norms of latents
+constexpr double kMegatronMambaEpsilon = 1e-5;  // in Megatron-LM's norms of Mamba-2, whatever norm_epsilon is
+// transformers raises shorter steps of Mamba-2, Megatron-LM none. A state changes by a thousandth at most in such
+// steps.
+constexpr double kTransformersLeastStep = 0.001;
 
 std::string text_of_value(const PickleValue& value) {
   switch (value.kind) {
@@ -114,6 +133,8 @@ class MegatronReader {
     positions();
     activation();
     experts();
+    delta();
+    hybrid();
   }
 
  private:
@@ -224,8 +245,53 @@ class MegatronReader {
     if (!is_set("num_experts")) return set("num_experts", "0");
     set("num_experts", text("num_experts"));
     for (const char* name : kMegatronSameOfExperts) same(name);
-    pattern("moe_layer_freq");
+    if (hybrid_key().empty()) pattern("moe_layer_freq");
     if (out_.model.add_bias_linear) set("moe_expert_add_bias", "true");
+  }
+
+  void delta() {
+    if (!is_set("experimental_attention_variant")) {
+      if (is_set("linear_attention_freq"))
+        refuse("linear_attention_freq", "it chooses layers of an experimental_attention_variant, which there is not");
+      return;
+    }
+    if (text("experimental_attention_variant") != kGatedDelta)
+      refuse("experimental_attention_variant", "of these variants gated_delta_net alone is read");
+    if (out_.model.norm.normalization != "RMSNorm")
+      refuse("normalization", "Witan's Gated DeltaNet has an RMSNorm, and Megatron-LM's one of this kind");
+    if (!out_.model.mlp.swiglu || is_set("quick_geglu"))
+      refuse("swiglu", "Witan's Gated DeltaNet has SiLU behind its convolution, and Megatron-LM's the MLP's function");
+    same("experimental_attention_variant");
+    pattern("linear_attention_freq");
+    for (const char* name : kMegatronSameOfDelta) same(name);
+  }
+
+  // The argument with a letter for each layer; newer programs have another name for it. Empty if there is none.
+  std::string_view hybrid_key() const {
+    for (const std::string_view name : {"hybrid_layer_pattern", "hybrid_override_pattern"})
+      if (is_set(name)) return name;
+    return {};
+  }
+
+  void hybrid() {
+    const std::string_view key = hybrid_key();
+    if (key.empty()) {
+      if (is_set("is_hybrid_model"))
+        refuse("is_hybrid_model", "layers of such a model are read from hybrid_override_pattern, which is not set");
+      return;
+    }
+    std::string layers = text(key);
+    std::erase(layers, '|');  // ends a stage of the pipeline
+    if (layers.find_first_not_of("M*-E") != std::string::npos)
+      refuse(key, "layers are read by the letters M, *, - and E");
+    set("num_layers", std::to_string(layers.size()));
+    set("hybrid_override_pattern", layers);
+    if (layers.find('M') == std::string::npos) return;
+    for (const char* name : kMegatronSameOfMamba) same(name);
+    if (out_.model.norm.norm_epsilon != kMegatronMambaEpsilon)
+      refuse("norm_epsilon",
+             "Megatron-LM's Mamba-2 normalises its output with 1e-5, Witan's with this: only a model of 1e-5 is the "
+             "same in both");
   }
 
   const MegatronArguments& given_;
@@ -301,9 +367,23 @@ std::vector<std::pair<std::string, MegatronValue>> write_megatron_arguments(cons
     set("num_experts", model.moe.num_experts);
     for (const char* name : kMegatronSameOfExperts) same(name);
     const std::vector<int64_t> moe = list_of([](const LayerSpec& layer) { return layer.moe; });
-    set("moe_layer_freq", std::ranges::find(moe, 0) == moe.end() ? MegatronValue(int64_t{1}) : MegatronValue(moe));
+    const bool every = model.mamba.any() || std::ranges::find(moe, 0) == moe.end();
+    set("moe_layer_freq", every ? MegatronValue(int64_t{1}) : MegatronValue(moe));
   } else {
     set("num_experts", {});
+  }
+  if (model.linear_attention.delta()) {
+    same("experimental_attention_variant");
+    for (const char* name : kMegatronSameOfDelta) same(name);
+    set("linear_attention_freq",
+        list_of([](const LayerSpec& layer) { return std::holds_alternative<GatedDeltaSpec>(layer.mixer); }));
+  }
+  set("is_hybrid_model", model.mamba.any());
+  if (model.mamba.any()) {
+    same("hybrid_override_pattern");
+    for (const char* name : kMegatronSameOfMamba) same(name);
+    for (const char* ratio : {"hybrid_attention_ratio", "hybrid_mlp_ratio"}) set(ratio, 0.0);
+    if (model.mamba.mamba_dt_min <= kTransformersLeastStep) model.mamba.mamba_dt_min = 0;
   }
   for (const char* ranks : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
                             "context_parallel_size"})

@@ -35,9 +35,9 @@ std::vector<std::pair<std::string, MegatronValue>> write_megatron_arguments(cons
                                                                             int64_t positions);
 
 // Links a model's tensors to Megatron-Core's, by the names of MegatronTensor. Queries, keys and values are one matrix
-// there, which holds for each query group its queries, its key and its value. Embedding and head have `vocabulary` rows
-// there; further rows of Witan's are padding. Buffers without a counterpart are left out; a parameter without one is a
-// ConfigError.
+// there, which holds for each query group its queries, their gate, its key and its value. Embedding and head have
+// `vocabulary` rows there; further rows of Witan's are padding. Buffers without a counterpart are left out; a parameter
+// without one is a ConfigError.
 std::vector<Link> link_megatron(const ModelConfig& model, const std::vector<ModelTensor>& tensors, int64_t vocabulary);
 
 // Megatron-Core's tensors in the order of the links, with their shapes.

@@ -19,16 +19,36 @@ constexpr std::string_view kDecoder = "decoder.layers.";
 constexpr std::string_view kOfMetadata = "torch.distributed.checkpoint.metadata";
 
 // Megatron-LM builds Transformer Engine's layers, in which norms are part of the linear layers after them.
-std::string with_norms_fused(std::string name, const ModelConfig& model, bool moe) {
+std::string with_norms_fused(std::string name, const ModelConfig& model, const LayerSpec& layer) {
   const bool latent = model.attention.multi_latent_attention;
   const auto fuse = [&](std::string_view apart, std::string_view fused) {
     if (const size_t at = name.find(apart); at != std::string::npos) name.replace(at, apart.size(), fused);
   };
-  if (!latent) fuse("input_layernorm.", "self_attention.linear_qkv.layer_norm_");
+  if (std::holds_alternative<Mamba2Spec>(layer.mixer))
+    fuse("input_layernorm.", "mixer.in_proj.layer_norm_");
+  else if (std::holds_alternative<GatedDeltaSpec>(layer.mixer))
+    fuse("input_layernorm.", "self_attention.in_proj.layer_norm_");
+  else if (!latent)
+    fuse("input_layernorm.", "self_attention.linear_qkv.layer_norm_");
   if (latent) fuse("self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_");
   if (latent) fuse("self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_");
-  if (!moe) fuse("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_");
+  if (!layer.moe) fuse("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_");
   return name;
+}
+
+// Tensors that are float32 beside 16-bit matrices, whatever dtype Megatron-LM trains them in.
+bool stays_wide(std::string_view name) {
+  constexpr std::string_view kWide[] = {
+      "router.expert_bias", ".A_log", ".D", ".dt_bias", "mixer.norm.weight", "self_attention.out_norm.weight"};
+  return std::ranges::any_of(kWide, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// The layer whose extra state is saved beside this tensor: "mixer.in_proj." of "mixer.in_proj.weight.z".
+std::string module_of(const std::string& name) {
+  for (const std::string_view divided : {".in_proj.weight.", ".conv1d.weight.", ".conv1d.bias."})
+    if (const size_t at = name.find(divided); at != std::string::npos)
+      return name.substr(0, name.find('.', at + 1) + 1);
+  return name.substr(0, name.rfind('.') + 1);
 }
 
 std::string_view name_in_torch(Element element) {
@@ -53,6 +73,7 @@ class MegatronExporter {
     const auto tensors = tensors_of(model);
     links_ = inverse_links(link_megatron(model, tensors, model.vocab_size),
                            megatron_tensors(model, tensors, model.vocab_size));
+    alike_ = !model.mamba.any() && !model.linear_attention.any();
     for (const LayerSpec& layer : layers_) alike_ = alike_ && layer.moe == layers_.front().moe;
     account_.ledger.from = "witan";
     account_.ledger.to = account_.ledger.architecture = kMegatronFormat;
@@ -89,9 +110,8 @@ class MegatronExporter {
 
   Element dtype_of(const Link& link) const {
     if (how_.dtype) return *how_.dtype;
-    // The bias of choices is float32 in Megatron-LM, whatever the model's dtype.
-    if (link.name.ends_with("router.expert_bias")) return Element::f32;
-    return *element_of(weights_.model().compute_dtype());
+    const Element model = *element_of(weights_.model().compute_dtype());
+    return model != Element::f64 && stays_wide(link.name) ? Element::f32 : model;
   }
 
   void require_disk_space() const {
@@ -109,7 +129,7 @@ class MegatronExporter {
     const size_t dot = link.name.find('.', kDecoder.size());
     const int64_t layer = std::stoll(link.name.substr(kDecoder.size(), dot - kDecoder.size()));
     const std::string rest =
-        with_norms_fused(link.name.substr(dot + 1), weights_.model(), layers_[static_cast<size_t>(layer)].moe);
+        with_norms_fused(link.name.substr(dot + 1), weights_.model(), layers_[static_cast<size_t>(layer)]);
     if (alike_) return {cat(kDecoder, rest), layer};
     return {cat(kDecoder, layer, '.', rest), -1};
   }
@@ -177,16 +197,16 @@ class MegatronExporter {
     };
     const int64_t layers = alike_ ? weights_.model().num_layers : 1, experts = weights_.model().moe.num_experts;
     for (const auto& [name, stored] : stored_) {
-      const size_t dot = name.rfind('.');
+      const std::string module = module_of(name);
       const bool of_layer = name.starts_with(kDecoder);
       if (name.find(".experts.experts.") != std::string::npos)
         for (int64_t layer = 0; layer < layers; ++layer)
           for (int64_t expert = 0; expert < experts; ++expert)
             states_.insert(
-                cat(name.substr(0, dot + 1), "_extra_state/shard_",
+                cat(module, "_extra_state/shard_",
                     alike_ ? cat(layer, '.', expert, '_', layers, '.', experts) : cat(expert, '_', experts)));
       else
-        add(name.substr(0, dot + 1), of_layer ? layers : 1);
+        add(module, of_layer ? layers : 1);
       constexpr std::string_view kProjection = "self_attention.linear_proj.weight";
       if (name.ends_with(kProjection))
         add(cat(name.substr(0, name.size() - kProjection.size()), "self_attention.core_attention."), layers);

@@ -54,17 +54,24 @@ TensorPart tensor_part(const std::string& name, bool gated) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
   if (has("layernorm") || has("layer_norm") || has("router") || has("_down_proj")) return {};
   if (has("linear_fc1")) return {0, gated};
-  for (const char* rows : {"word_embeddings.weight", "output_layer.weight", "linear_qkv.", "linear_q_proj.",
-                           "linear_q_up_proj.", "linear_kv_up_proj.", "softmax_offset"})
+  for (const char* rows :
+       {"word_embeddings.weight", "output_layer.weight", "linear_qkv.", "linear_q_proj.", "linear_q_up_proj.",
+        "linear_kv_up_proj.", "softmax_offset", ".in_proj.", ".conv1d.", "mixer.norm."})
     if (has(rows)) return {0};
-  const bool columns = has("linear_proj.weight") || has("linear_fc2.weight");
+  for (const char* of_heads : {".A_log", ".D", ".dt_bias"})
+    if (name.ends_with(of_heads)) return {0};
+  const bool columns = has("linear_proj.weight") || has("linear_fc2.weight") || has(".out_proj.weight");
   return {columns ? 1 : -1};
 }
 
-// The layout of the ranks that wrote a legacy checkpoint.
+// The parts that the input projection or the convolution of a recurrent mixer joins, with their rows on one rank.
+using JoinedParts = std::vector<std::pair<std::string_view, int64_t>>;
+
+// The layout of the ranks that wrote a legacy checkpoint, and what they divide.
 struct LegacyRanks {
   int64_t tensor = 1, stages = 1, expert = 1, experts = 0;
   bool gated = false;
+  JoinedParts of_mamba, of_delta;  // of input projections
 
   LegacyRanks(const PickleMembers& args, const std::string& where) {
     const auto count = [&](const char* key, int64_t otherwise) {
@@ -81,6 +88,19 @@ struct LegacyRanks {
     experts = count("num_experts", 0);
     const auto swiglu = args.find("swiglu");
     gated = swiglu != args.end() && swiglu->second->integer != 0;
+    const int64_t channels = count("mamba_head_dim", 64), of_group = count("mamba_state_dim", 128);
+    const int64_t heads = count("mamba_num_heads", 2 * count("hidden_size", 1) / channels) / tensor,
+                  groups = count("mamba_num_groups", 8) / tensor;
+    of_mamba = {{"z", heads * channels},
+                {"x", heads * channels},
+                {"B", groups * of_group},
+                {"C", groups * of_group},
+                {"dt", heads}};
+    const int64_t values = count("linear_num_value_heads", 1) / tensor,
+                  keys = count("linear_num_key_heads", 1) / tensor * count("linear_key_head_dim", 1),
+                  of_values = values * count("linear_value_head_dim", 1);
+    of_delta = {{"query", keys},  {"key", keys},    {"value", of_values},
+                {"z", of_values}, {"beta", values}, {"alpha", values}};
     constexpr const char* kAnew =
         ". Let Megatron-LM write it anew: add --ckpt-convert-format torch_dist --ckpt-convert-save OUT to the command "
         "that loads it, and import OUT";
@@ -92,6 +112,16 @@ struct LegacyRanks {
                              ": args.expert_tensor_parallel_size divides the experts of a legacy checkpoint otherwise "
                              "than the rest, which is not read",
                              kAnew);
+  }
+
+  // The parts of this tensor; empty if it is one.
+  JoinedParts parts_of(const std::string& name) const {
+    const bool projection = name.ends_with(".in_proj.weight");
+    if (!projection && !name.ends_with(".conv1d.weight") && !name.ends_with(".conv1d.bias")) return {};
+    const bool mamba = name.find(".mixer.") != std::string::npos;
+    if (projection) return mamba ? of_mamba : of_delta;
+    if (mamba) return {of_mamba.begin() + 1, of_mamba.begin() + 4};
+    return {of_delta.begin(), of_delta.begin() + 3};
   }
 
   std::string file(int64_t rank, int64_t stage, int64_t of_experts) const {
@@ -141,9 +171,30 @@ class LegacyReader {
           found = std::max(found, layer->first + 1);
           name = cat(kMegatronDecoderLayers, layers + layer->first, layer->second);
         }
-      add(rank, expert, name, *placed, where);
+      add_parts(rank, expert, name, *placed, where);
     }
     return found;
+  }
+
+  // Checkpoints of the other format hold the parts of a joined tensor apart.
+  void add_parts(int64_t rank, int64_t expert, const std::string& name, const PlacedTensor& placed,
+                 const std::string& where) {
+    const JoinedParts parts = ranks_.parts_of(name);
+    if (parts.empty()) return add(rank, expert, name, placed, where);
+    int64_t rows = 0;
+    for (const auto& part : parts) rows += part.second;
+    const Shape& shape = placed.info.shape;
+    require<CheckpointError>(shape.dims() > 0 && shape[0] == rows, where, ": \"", clipped(name), "\" ", shape,
+                             " has not the ", rows, " rows of a rank that its arguments ask for");
+    const size_t row = rows == 0 ? 0 : placed.bytes.size() / static_cast<size_t>(rows);
+    size_t first = 0;
+    for (const auto& [part, count] : parts) {
+      PlacedTensor one = placed;
+      one.info.shape = shape.with(0, count);
+      one.bytes = placed.bytes.subspan(first * row, static_cast<size_t>(count) * row);
+      add(rank, expert, cat(name, '.', part), one, where);
+      first += static_cast<size_t>(count);
+    }
   }
 
   // Adds a rank's part of a tensor. An expert is a box of [E, …]; of a divided tensor a rank has one box, and of gate

@@ -12,6 +12,8 @@ namespace {
 std::string with_norms_apart(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kFused[] = {
       {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+      {"self_attention.in_proj.layer_norm_", "input_layernorm."},
+      {"mixer.in_proj.layer_norm_", "input_layernorm."},
       {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
       {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
       {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}};
