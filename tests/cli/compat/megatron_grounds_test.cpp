@@ -139,6 +139,9 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--window-attn-skip-freq", {"2"}, {"window_attn_skip_freq"}},
       {"--linear-attention-freq", {"2"}, {"linear_attention_freq"}},
       {"--hybrid-layer-pattern", {"M*-M"}, {"hybrid_override_pattern", "num_layers"}},
+      {"--spec",
+       {"megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec", "--hybrid-override-pattern", "M*"},
+       {}},
       {"--quick-geglu", {}, {"glu_activation_scale", "swiglu"}},
       {"--multi-latent-attention",
        {"--qk-layernorm"},
@@ -217,6 +220,10 @@ TEST(MegatronGrounds, PatternsOfHybridLayersHaveTheirNewerName) {
   refused({"--bf16", "--hybrid-layer-pattern", "M*|-M"}, "--decoder-first-pipeline-num-layers");
   refused({"--bf16", "--hybrid-layer-pattern", "M*-M/*E"}, "no modules of multi-token prediction");
   refused({"--bf16", "--hybrid-layer-pattern", "M*", "--hybrid-override-pattern", "M*"}, "leave one of them out");
+  refused({"--bf16", "--spec", "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"},
+          "needs --hybrid-override-pattern");
+  refused({"--bf16", "--spec", "mine.layers", "mamba_stack_spec", "--hybrid-layer-pattern", "M*"},
+          "other Python modules");
 }
 
 TEST(MegatronGrounds, FlagsWithARuleSetTheDocumentedKeys) {

@@ -5,6 +5,7 @@
 namespace witan::cli {
 
 MegatronSection megatron_model_flags() {
+  const std::string ratios = "layers are named one by one: `--hybrid-override-pattern`";
   const std::string encoder = "Witan's models are decoders";
   return {"Model",
           {
@@ -110,6 +111,13 @@ MegatronSection megatron_model_flags() {
               same("--mamba-state-dim"),
               same("--mamba-num-groups"),
               harmless("--is-hybrid-model", "layers are those of `--hybrid-override-pattern`"),
+              only("--hybrid-attention-ratio", {"0", "0.0"}, ratios),
+              only("--hybrid-mlp-ratio", {"0", "0.0"}, ratios),
+              refused("--mtp-hybrid-override-pattern",
+                      "models of such layers have no modules of multi-token prediction: train the model without them",
+                      Takes::one),
+              harmless("--disable-mamba-mem-eff-path", "a choice of kernels"),
+              harmless("--mamba-training-ssm-states-dtype", "states of Mamba-2 are float32", Takes::one),
               ruled("--enable-hyper-connections", Takes::nothing, rules::hyper_connections,
                     "`num_residual_streams = 4`, unless `--num-residual-streams` is given"),
               same("--num-residual-streams"),
@@ -117,10 +125,10 @@ MegatronSection megatron_model_flags() {
               same("--mhc-init-gating-factor"),
               same("--mtp-num-layers"),
               same("--mtp-loss-scaling-factor"),
-              refused("--spec",
-                      "layers of Python modules are not read: describe the model by the other flags, or by keys of a "
-                      "TOML file (`--config`)",
-                      Takes::some),
+              ruled("--spec", Takes::some, rules::spec,
+                    "no effect for Megatron-Core's own `mamba_stack_spec` and `hybrid_stack_spec` beside a pattern of "
+                    "layers; other Python modules are refused: describe the model by the other flags, or by keys of a "
+                    "TOML file (`--config`)"),
               refused("--yaml-cfg", "YAML files are not read: give flags, or a TOML file with `--config`", Takes::one),
               same("--init-method-std"),
               refused("--init-method-xavier-uniform",

@@ -174,6 +174,18 @@ void hybrid_layer_pattern(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--num-layers")) settings.set("num_layers", std::to_string(pattern.size()), given);
 }
 
+void spec(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string& last = given.values.back();
+  if (!given.values.front().starts_with("megatron.core.models.") ||
+      (last != "mamba_stack_spec" && last != "hybrid_stack_spec"))
+    given.refuse(
+        "layers of other Python modules are not read: describe the model by the other flags, or by keys of a TOML file "
+        "(--config)");
+  if (!settings.has("--hybrid-override-pattern") && !settings.has("--hybrid-layer-pattern"))
+    given.refuse("needs --hybrid-override-pattern, a letter for each layer");
+  settings.ignore(given, "layers are those of the pattern");
+}
+
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--num-query-groups")) settings.set("num_query_groups", "1", given);
 }

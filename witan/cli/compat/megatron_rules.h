@@ -77,6 +77,7 @@ void load_balancing_type(const GivenFlag& given, MegatronSettings& settings);
 void aux_loss_coeff(const GivenFlag& given, MegatronSettings& settings);
 void layer_pattern(const GivenFlag& given, MegatronSettings& settings);  // of the key of the flag's name
 void hybrid_layer_pattern(const GivenFlag& given, MegatronSettings& settings);
+void spec(const GivenFlag& given, MegatronSettings& settings);
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
 void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
