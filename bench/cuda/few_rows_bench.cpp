@@ -1,5 +1,6 @@
 // Products with few rows on a GPU, as in generation: those of a layer of Qwen3-30B-A3B and of its head, with the
-// kernels for few rows and with those for many, compared with the time to read the needed weights from memory. Calls
+// kernels for few rows, with those that have the bits of training (RowProducts), and with those for many rows, compared
+// with the time to read the needed weights from memory. Calls
 // are recorded in a CUDA graph, and weights rotate through more than the L2 cache, as in a step; tokens are assigned to
 // experts by a uniform router.
 //   cuda_few_rows_bench [text that lines must contain]
@@ -8,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "witan/base/numbers/rng.h"
@@ -116,8 +118,10 @@ class Bench {
     if (line.name.find(wanted_) == std::string::npos) return;
     const double floor = line.bytes / kPeakBytes;
     std::printf("%-58s floor %7.2f us", line.name.c_str(), floor * 1e6);
-    for (const bool few : {true, false}) {
+    for (const auto& [name, few, by_row] :
+         {std::tuple{"few rows", true, false}, {"as in training", true, true}, {"many rows", false, false}}) {
       const kernels::FewRows scope(few);
+      const kernels::RowProducts as_training(by_row);
       const size_t calls = std::max<size_t>(line.sets, 8);
       const auto all = [&] {
         for (size_t call = 0; call < calls; ++call) line.multiply(call % line.sets);
@@ -125,7 +129,7 @@ class Bench {
       all();  // warm-up: libraries choose algorithms
       const auto graph = record(*stream_.queue(), all);
       const double seconds = median_seconds(stream_, 0.1, [&] { graph->launch(); }) / static_cast<double>(calls);
-      std::printf("   %s %8.2f us, %3.0f %%", few ? "few rows" : "many rows", seconds * 1e6, 100 * floor / seconds);
+      std::printf("   %s %8.2f us, %3.0f %%", name, seconds * 1e6, 100 * floor / seconds);
     }
     std::printf("\n");
     std::fflush(stdout);

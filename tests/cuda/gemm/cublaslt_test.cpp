@@ -1,6 +1,7 @@
 // The choice among the algorithms that cuBLASLt offers for a product.
 #include "support/cuda_rank.h"
 #include "witan/kernels/gemm/cuda/gemm.h"
+#include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/queue.h"
 
 namespace witan {
@@ -47,6 +48,22 @@ TEST_F(CudaCublasLt, ChosenAlgorithmsHaveTheBitsOfTheFirst) {
     kernels::gemm(host.stream, c, Write::overwrite, a, ta, b, tb);
     EXPECT_TRUE(agree(kept, c, 1e-4 * std::sqrt(static_cast<double>(K)), out == DType::f32 ? 1e-5 : 1.0 / 128));
   }
+}
+
+// The fastest algorithm, which only large products try, has the bits of the one that smaller products use.
+TEST_F(CudaCublasLt, RowsDoNotDependOnTheirNumberWithinRowProducts) {
+  const kernels::RowProducts by_row;
+  constexpr int64_t kRows = 4096, kFew = 100;
+  for (const auto& [N, K] : {std::pair<int64_t, int64_t>{1792, 512}, {512, 1792}, {2048, 2048}})
+    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+      SCOPED_TRACE(cat(N, " x ", K));
+      const Tensor a = to_gpu(host.normal({kRows, K}, DType::bf16, "a"));
+      const Tensor b = to_gpu(host.normal(tb == Transpose::yes ? Shape{N, K} : Shape{K, N}, DType::bf16, "b"));
+      const Tensor many = poisoned({kRows, N}, DType::bf16), few = poisoned({kFew, N}, DType::bf16);
+      kernels::gemm(gpu(), many, Write::overwrite, a, Transpose::no, b, tb);
+      kernels::gemm(gpu(), few, Write::overwrite, a.narrow(0, 0, kFew), Transpose::no, b, tb);
+      EXPECT_EQ(fingerprint(gpu(), many.narrow(0, 0, kFew)), fingerprint(gpu(), few));
+    }
 }
 
 TEST_F(CudaCublasLt, FingerprintsDependOnEveryBitAndItsPlace) {

@@ -24,17 +24,13 @@ TEST(RowProducts, AreOnOnlyInTheirScopeAndThread) {
   EXPECT_FALSE(RowProducts::on());
 }
 
-TEST(FewRows, AreOnOnlyInTheirScopeAndThreadAndNeverWithRowProducts) {
+TEST(FewRows, AreOnOnlyInTheirScopeAndThread) {
   EXPECT_FALSE(FewRows::on());
   {
     const FewRows off(false);
     EXPECT_FALSE(FewRows::on());
     const FewRows on;
     EXPECT_TRUE(FewRows::on());
-    {
-      const kernels::RowProducts as_training;
-      EXPECT_FALSE(FewRows::on());
-    }
     const FewRows within(false);
     EXPECT_TRUE(FewRows::on()) << "the outer scope is still active";
     std::thread([] { EXPECT_FALSE(FewRows::on()); }).join();

@@ -18,7 +18,7 @@ FewRows::~FewRows() {
 }
 
 bool FewRows::on() {
-  return few_rows && !RowProducts::on();
+  return few_rows;
 }
 
 RowProducts::RowProducts(bool on) : before_(row_products) {

@@ -8,8 +8,8 @@ namespace witan::kernels {
 // While one exists, this thread's products of few rows (gemm and gemm_with_bias with a transposed weight, wide_linear,
 // the forward products of experts) use kernels that read each weight once, if these take the shapes. Steps of
 // generation spend their time on reading weights. The order of sums follows from shapes alone, and a row has the same
-// bits whatever rows come with it, but not the bits of the kernels for many rows: training never uses them.
-// RowProducts, which promises the bits of training, takes precedence.
+// bits whatever rows come with it, but not the bits of the kernels for many rows: training never uses them. Within
+// RowProducts, which promises the bits of training, there are others for 16-bit numbers on Hopper, which have them.
 class FewRows {
  public:
   explicit FewRows(bool on = true);
@@ -20,7 +20,7 @@ class FewRows {
   static bool on();  // on this thread
 
   static constexpr int64_t kMost = 16;            // rows of a product
-  static constexpr int64_t kMostColumns = 16384;  // of the result: with more, the other kernels fill a GPU
+  static constexpr int64_t kMostColumns = 16384;  // of the result, without RowProducts: with more, others fill a GPU
   static constexpr int64_t kMostWide = 64;        // rows of wide_linear
   static constexpr int64_t kMostPerExpert = 4;    // rows of the pool, divided by the number of experts
 

@@ -27,6 +27,7 @@ constexpr double kClearly = 0.98;        // of the first choice's time: only an 
 constexpr uint32_t kAligned = 16;        // bytes of the widest loads
 constexpr int64_t kTypicalBatch = 32;    // algorithms of batches are chosen for this size, whatever the actual one
 constexpr int64_t kTypicalRows = 4096;   // likewise for products whose rows must not depend on each other
+constexpr int32_t kHopperId = 66;        // of the library's kernels for Hopper; those of 16 bits add in chains
 
 struct Api {
   const witan::cuda::Library& library = witan::cuda::cublaslt();
@@ -192,24 +193,37 @@ void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
   layout(plan.c, p.out, p.M, p.N, p.c_stride, p.c_apart);
 }
 
+template <class Value>
+Value property_of(const Api& api, const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t which) {
+  Value value{};
+  size_t written = 0;
+  api.check(api.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, which, &value, sizeof value, &written),
+            "looking at an algorithm");
+  return value;
+}
+
 // The number of parts into which an algorithm divides the sum (split-K), and how it reduces them, which determine a
 // result's bits.
 std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t& algorithm) {
-  const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
-    size_t written = 0;
-    api.check(api.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, which, &value, sizeof value, &written),
-              "looking at an algorithm");
-    return value;
-  };
-  return {get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}), get(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{})};
+  return {property_of<int32_t>(api, algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+          property_of<uint32_t>(api, algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)};
 }
 
-// The first of the library's choices that does not split sums, alone.
-std::vector<cublasLtMatmulAlgo_t> first_whole(const Api& api,
-                                              std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+bool is_chain(const Api& api, const Problem& p, const cublasLtMatmulAlgo_t& algorithm) {
+  return size_of(p.in) == 2 && property_of<int32_t>(api, algorithm, CUBLASLT_ALGO_CONFIG_ID) == kHopperId &&
+         parts_of(api, algorithm).first <= 1;
+}
+
+// The first of the library's choices that does not split sums. If it adds in chains, so do the others here, which have
+// its bits for any number of rows; otherwise it is alone.
+std::vector<cublasLtMatmulAlgo_t> whole_choices(const Api& api, const Problem& p,
+                                                std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+  std::vector<cublasLtMatmulAlgo_t> all;
   for (const cublasLtMatmulHeuristicResult_t& choice : choices)
-    if (choice.state == CUBLAS_STATUS_SUCCESS && parts_of(api, choice.algo).first <= 1) return {choice.algo};
-  return {};
+    if (choice.state == CUBLAS_STATUS_SUCCESS && parts_of(api, choice.algo).first <= 1 &&
+        (all.empty() || (is_chain(api, p, all[0]) && is_chain(api, p, choice.algo))))
+      all.push_back(choice.algo);
+  return all;
 }
 
 // The library's first choice, or its second if only that one does not split sums and it keeps nearly all
@@ -242,7 +256,7 @@ void choose(const Api& api, const Problem& p, Plan& plan) {
   const std::span choices(found.data(), static_cast<size_t>(count));
   if (choices.empty() || choices[0].state != CUBLAS_STATUS_SUCCESS) return;
   if (p.by_row) {
-    plan.algorithms = first_whole(api, choices);
+    plan.algorithms = whole_choices(api, p, choices);
     return;
   }
   const size_t first = first_choice(api, choices);
@@ -270,7 +284,7 @@ class Knowledge {
       describe(api_, typical, bias, *plan);
       choose(api_, typical, *plan);
       if (problem.batch > 0 || problem.by_row) describe(api_, problem, bias, *plan);
-      if (problem.by_row && !plan->algorithms.empty() && !applies(*plan)) plan->algorithms.clear();
+      if (problem.by_row) std::erase_if(plan->algorithms, [&](const auto& one) { return !applies(*plan, one); });
       known = std::move(plan);
     }
     return known;
@@ -284,11 +298,11 @@ class Knowledge {
   }
 
  private:
-  // Whether the algorithm that was chosen for other sizes supports these.
-  bool applies(Plan& plan) const {
+  // Whether an algorithm that was chosen for other sizes supports these.
+  bool applies(Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const {
     cublasLtMatmulHeuristicResult_t result{};
-    return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c,
-                                        &plan.algorithms[0], &result) == CUBLAS_STATUS_SUCCESS &&
+    return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c, &algorithm,
+                                        &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= static_cast<size_t>(kWorkspace);
   }
   cublasLtHandle_t handle(int device) WITAN_REQUIRES(mutex_) {
@@ -397,6 +411,16 @@ bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a
   Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
   problem.biased = true;
   return multiply(stream, problem, {c, a, b, c, 1, 0, bias.raw()});
+}
+
+bool adds_in_chains(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                    Transpose transpose_b, const Tensor& bias) {
+  Knowledge* knowledge = find_knowledge();
+  if (knowledge == nullptr || (bias.defined() && alignment(bias) != kAligned)) return false;
+  Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
+  problem.biased = bias.defined();
+  const std::shared_ptr<Plan> plan = knowledge->plan(problem, problem.biased ? bias.raw() : nullptr);
+  return problem.by_row && !plan->algorithms.empty() && is_chain(*find_api(), problem, plan->algorithms[0]);
 }
 
 bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& p) {

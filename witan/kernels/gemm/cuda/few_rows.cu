@@ -1,4 +1,5 @@
 #include "witan/kernels/gemm/cuda/few_rows.cuh"
+#include "witan/kernels/gemm/cuda/few_rows_chain.cuh"
 #include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 
@@ -64,6 +65,59 @@ void launch_halves(Stream& stream, const FewRowsCall<T, T, T>& call) {
     else
       few::launch<2, kWarps>(stream, few_rows_kernel<T, 2, kWarps>, blocks, call);
   });
+}
+
+// Like few_rows_kernel, with the bits of kernels for many rows: warp i of all blocks computes 16 rows from 16 i on.
+template <class T, int kTiles>
+__global__ void __launch_bounds__(few::kMostChainWarps * 32)
+    few_rows_chain_kernel(const FewRowsCall<T, T, T> call, const few::ChainMemory memory) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint4 ring[];
+  __shared__ few::WarpSums<kTiles, 1> sums[few::kMostChainWarps];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int weight_row = (static_cast<int>(blockIdx.x) * memory.warps + warp) * few::kWeightRows;
+  const bool has_rows = weight_row < call.weight_rows;
+  few::Chain<T> chain(ring, memory);
+  if (has_rows)
+    chain.begin(call.w + min(weight_row + lane % few::kWeightRows, call.weight_rows - 1) * call.w_stride, 1);
+  wait_for_earlier();
+  let_next_begin();
+  chain.copy_columns(call.rows, [&](int row) { return call.x + row * call.x_stride; });
+  if (!has_rows) return;
+  chain.add_up(sums[warp]);
+  for (int i = lane; i < kTiles * few::kColumns * few::kWeightRows; i += 32) {
+    const int row = i / few::kWeightRows, r = i % few::kWeightRows;
+    if (row >= call.rows || weight_row + r >= call.weight_rows) continue;
+    float sum = sums[warp].sum(r, row / few::kColumns, row % few::kColumns);
+    if (call.bias) sum += convert<float>(call.bias[weight_row + r]);
+    call.y[row * call.y_stride + weight_row + r] = convert<T>(sum);
+  }
+#endif
+}
+
+// One block per multiprocessor if all warps find a place then, otherwise two, of which one begins while the other
+// multiplies.
+template <class T>
+few::ChainMemory chain_memory(Stream& stream, const FewRowsCall<T, T, T>& call) {
+  constexpr int kWarpsOfMany = 4;
+  const int tiles = (call.weight_rows + few::kWeightRows - 1) / few::kWeightRows;
+  const int each = (tiles + multiprocessors(stream) - 1) / multiprocessors(stream);
+  const bool one = each <= few::kMostChainWarps;
+  const int rows = (call.rows + few::kColumns - 1) / few::kColumns * few::kColumns;
+  few::ChainMemory memory{one ? each : kWarpsOfMany, 0, rows, call.K};
+  few::fit(stream, memory, one ? 1 : 2, int64_t{sizeof(few::WarpSums<2, 1>)} * few::kMostChainWarps);
+  return memory;
+}
+
+template <class T>
+void launch_chains(Stream& stream, const FewRowsCall<T, T, T>& call) {
+  const few::ChainMemory memory = chain_memory(stream, call);
+  const int each = memory.warps * few::kWeightRows;
+  const auto blocks = static_cast<unsigned>((call.weight_rows + each - 1) / each);
+  if (call.rows <= few::kColumns)
+    few::launch_chain(stream, few_rows_chain_kernel<T, 1>, blocks, call, memory);
+  else
+    few::launch_chain(stream, few_rows_chain_kernel<T, 2>, blocks, call, memory);
 }
 
 constexpr int kThreads = 256, kWideRows = 2;  // rows per block with a float32 weight
@@ -160,8 +214,19 @@ FewRowsCall<X, W, Y> call_of(const Tensor& y, const Tensor& x, const Tensor& w, 
 bool few_rows_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                    const Tensor& b, Transpose transpose_b, const Tensor& bias) {
   if (transpose_a == Transpose::yes || transpose_b == Transpose::no || write != Write::overwrite) return false;
-  if (a.dtype() != c.dtype() || a.dtype() == DType::f64 || c.size(1) > FewRows::kMostColumns) return false;
+  if (a.dtype() != c.dtype() || a.dtype() == DType::f64) return false;
   if (!takes(stream, c, a, b, FewRows::kMost)) return false;
+  if (RowProducts::on()) {
+    const bool chains = size_of(a.dtype()) == 2 && is_hopper(stream) && a.size(1) % few::kChainUnit == 0;
+    if (!chains || !adds_in_chains(stream, c, a, transpose_a, b, transpose_b, bias)) return false;
+    return dispatch_half(a.dtype(), [&]<class T>() {
+      const auto call = call_of<T, T, T>(c, a, b, bias);
+      if (!few::is_ring(chain_memory(stream, call))) return false;
+      launch_chains(stream, call);
+      return true;
+    });
+  }
+  if (c.size(1) > FewRows::kMostColumns) return false;
   if (a.dtype() == DType::f32)
     launch_wide(stream, call_of<float, float, float>(c, a, b, bias));
   else
@@ -170,7 +235,9 @@ bool few_rows_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a
 }
 
 bool few_rows_wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w) {
-  if (x.dtype() != DType::bf16 || w.dtype() != DType::f32 || !takes(stream, y, x, w, FewRows::kMostWide)) return false;
+  if (RowProducts::on() || x.dtype() != DType::bf16 || w.dtype() != DType::f32 ||
+      !takes(stream, y, x, w, FewRows::kMostWide))
+    return false;
   launch_wide(stream, call_of<__nv_bfloat16, float, float>(y, x, w, {}));
   return true;
 }

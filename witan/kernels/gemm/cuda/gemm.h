@@ -17,8 +17,8 @@ namespace witan::kernels::cuda {
 // the device. Other calls allocate nothing and may be captured. Partial sums of several blocks are added in the
 // accumulator's type, so that c is rounded once.
 //
-// Within RowProducts the algorithm is the first one that keeps sums whole, chosen for a fixed number of rows and not
-// timed; false if it does not take the product.
+// Within RowProducts the algorithm is the first one that keeps sums whole, chosen for a fixed number of rows, or the
+// fastest of those that add in chains like it; false if none takes the product.
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
 
@@ -30,10 +30,15 @@ bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a
 // bits of a matrix do not depend on the size of the batch.
 bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& product);
 
+// Whether gemm_by_cublaslt() or, with a defined bias, gemm_with_bias_by_cublaslt() computes this product within
+// RowProducts, and by one of the library's kernels for Hopper, which form each sum as one chain of products of 16 of K.
+bool adds_in_chains(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                    Transpose transpose_b, const Tensor& bias);
+
 // Products of few rows with a weight (kernels/gemm/product_scopes.h): c [M, N] = a [M, K] b [N, K]^T, plus bias [N] if
 // it is defined, rounded once, for bfloat16, float16 and float32. Only shapes decide the launches. Returns false, and
 // does nothing, for products that these kernels do not take: more rows, other transposes, rows that are not multiples
-// of 16 bytes, Write::accumulate, or a thread without FewRows.
+// of 16 bytes, Write::accumulate, a thread without FewRows or, within RowProducts, products that do not add in chains.
 bool few_rows_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                    const Tensor& b, Transpose transpose_b, const Tensor& bias);
 

@@ -1,4 +1,4 @@
-#include "witan/kernels/gemm/cuda/few_rows.cuh"
+#include "witan/kernels/gemm/cuda/few_rows_chain.cuh"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/pointwise/cuda/activation.cuh"
@@ -52,6 +52,7 @@ struct FewPlain {
   static constexpr int kApart = few::kWeightRows;  // rows of the weight from one block's first to the next's
   static constexpr int kElements = few::kWeightRows * few::kColumns;  // per tile
 
+  static __host__ __device__ int weight_rows(const FewGroupedCall<T>& call) { return call.weight_rows; }
   // The i-th row of the weight that a lane with row `own` of each 8 reads; any valid row beyond the last.
   static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
     return min(weight_row + 8 * i + own, call.weight_rows - 1);
@@ -73,6 +74,7 @@ template <class T>
 struct FewSwiglu {
   static constexpr int kApart = few::kWeightRows / 2, kElements = kApart * few::kColumns;
 
+  static __host__ __device__ int weight_rows(const FewGroupedCall<T>& call) { return call.weight_rows / 2; }
   static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
     const int F = call.weight_rows / 2;
     return min(weight_row + own, F - 1) + i * F;
@@ -138,15 +140,77 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
   }
 }
 
+// Likewise with the bits of kernels for many rows: each warp of block (i, j) multiplies rows of its own of the weight,
+// for 8 rows of the expert at a time.
 template <class T, template <class> class Out>
-void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int weight_rows) {
-  const auto across = static_cast<unsigned>((weight_rows + Out<T>::kApart - 1) / Out<T>::kApart);
-  const auto visited = static_cast<unsigned>(std::min<int64_t>(capacity, call.experts));
-  const dim3 blocks(across, visited);
+__global__ void __launch_bounds__(kWarps * 32, 2)
+    few_rows_grouped_chain_kernel(const FewGroupedCall<T> call, const few::ChainMemory memory) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Store = Out<T>;
+  extern __shared__ uint4 ring[];
+  __shared__ few::WarpSums<1, 1> sums[kWarps];
+  const bool routed = call.index == nullptr;
+  few::Chain<T> chain(ring, memory);
+  if (!routed) wait_for_earlier();
+  const int expert = nth_visited(call.count, call.experts, static_cast<int>(blockIdx.y));
+  if (expert < 0) {
+    wait_for_earlier();
+    return;
+  }
+  const int64_t begin = call.begin[expert];
+  const int rows = static_cast<int>(call.count[expert]), warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int weight_row = (static_cast<int>(blockIdx.x) * memory.warps + warp) * Store::kApart;
+  const bool has_rows = weight_row < Store::weight_rows(call);
+  const T* const weight = call.w + expert * call.expert_stride +
+                          Store::weight_row_of(call, weight_row, lane % 8, lane / 8 % 2) * call.w_stride;
+  if (has_rows) chain.begin(weight, (rows + few::kColumns - 1) / few::kColumns);
+  wait_for_earlier();
+  let_next_begin();
+  for (int first = 0; first < rows; first += few::kColumns) {
+    if (first > 0) __syncthreads();
+    chain.copy_columns(min(few::kColumns, rows - first), [&](int row) { return call.row(begin + first + row); });
+    if (!has_rows) continue;
+    chain.add_up(sums[warp]);
+    for (int i = lane; i < Store::kElements; i += 32)
+      Store::store(call, sums[warp], 0, i, weight_row, rows - first, begin + first);
+    __syncwarp();
+  }
+#endif
+}
+
+// The blocks are so many across the rows of the weight, and one for each expert that may have rows.
+template <class T>
+dim3 blocks_of(const FewGroupedCall<T>& call, int64_t capacity, int rows, int each) {
+  return {static_cast<unsigned>((rows + each - 1) / each),
+          static_cast<unsigned>(std::min<int64_t>(capacity, call.experts))};
+}
+
+template <class T>
+few::ChainMemory chain_memory(Stream& stream, const FewGroupedCall<T>& call) {
+  few::ChainMemory memory{kWarps, 0, few::kColumns, call.K};
+  few::fit(stream, memory, 2, int64_t{sizeof(few::WarpSums<1, 1>)} * kWarps);
+  return memory;
+}
+
+// Returns false if the bits of kernels for many rows are required, and the kernel that has them does not take the call.
+// `chains`: whether the kernels for many rows are Hopper's, which add in chains.
+template <class T, template <class> class Out>
+bool launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, bool chains) {
+  const int rows = Out<T>::weight_rows(call);
+  if (RowProducts::on()) {
+    const few::ChainMemory memory = chain_memory(stream, call);
+    if (!chains || call.K % few::kChainUnit != 0 || !few::is_ring(memory)) return false;
+    few::launch_chain(stream, few_rows_grouped_chain_kernel<T, Out>,
+                      blocks_of(call, capacity, rows, memory.warps * Out<T>::kApart), call, memory);
+    return true;
+  }
+  const dim3 blocks = blocks_of(call, capacity, rows, Out<T>::kApart);
   if (capacity <= few::kColumns)
     few::launch<1, kWarps>(stream, few_rows_grouped_kernel<T, Out, 1>, blocks, call);
   else
     few::launch<2, kWarps>(stream, few_rows_grouped_kernel<T, Out, 2>, blocks, call);
+  return true;
 }
 
 bool takes(Stream& stream, const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w) {
@@ -175,22 +239,20 @@ FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& gro
 bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                       const RowIndex& x_rows) {
   if (!takes(stream, y, x, groups, w)) return false;
-  dispatch_half(x.dtype(), [&]<class T>() {
-    const FewGroupedCall<T> call = call_of<T>(y, x, groups, w, x_rows);
-    launch<T, FewPlain>(stream, call, y.size(0), call.weight_rows);
+  return dispatch_half(x.dtype(), [&]<class T>() {
+    return launch<T, FewPlain>(stream, call_of<T>(y, x, groups, w, x_rows), y.size(0),
+                               takes_grouped(stream, groups, y, x, w));
   });
-  return true;
 }
 
 bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
                              const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   if (!takes(stream, h, x, groups, w)) return false;
-  dispatch_half(x.dtype(), [&]<class T>() {
+  return dispatch_half(x.dtype(), [&]<class T>() {
     FewGroupedCall<T> call = call_of<T>(h, x, groups, w, x_rows);
     call.y = ptr<T>(y), call.y_stride = y.stride(0), call.s = ptr<const float>(s);
-    launch<T, FewSwiglu>(stream, call, h.size(0), call.weight_rows / 2);
+    return launch<T, FewSwiglu>(stream, call, h.size(0), takes_grouped(stream, groups, h, x, w));
   });
-  return true;
 }
 
 }  // namespace witan::kernels::cuda

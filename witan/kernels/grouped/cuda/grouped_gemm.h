@@ -37,7 +37,7 @@ void hopper_gathered_weight_x(Stream& stream, const WeightGradient& to, const Te
 // grouped_gemm_forward() and grouped_swiglu_forward() for experts with few rows each (kernels/gemm/product_scopes.h),
 // in bfloat16 and float16. The host launches blocks for the capacity of the pool; only the device knows which experts
 // have rows. They return false, and do nothing, for pools of a larger capacity, rows that are not multiples of 16
-// bytes, or a thread without FewRows.
+// bytes, a thread without FewRows or, within RowProducts, products that the Hopper kernels do not take.
 bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                       const RowIndex& x_rows = {});
 bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
