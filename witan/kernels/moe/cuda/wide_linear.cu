@@ -215,6 +215,7 @@ void allow_shared(Kernel* kernel, int bytes) {
 void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w) {
   if (y.elements() == 0 || few_rows_wide_linear(stream, y, x, w)) return;
   assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(y.raw(), y.size(1)));
+  if (few_wide_linear(stream, y, x, w)) return;
   if (takes_wide_hopper(stream, x, w.size(0))) return wide_linear_hopper(stream, y, x, w);
   allow_shared(forward_kernel, kForwardBytes);
   const dim3 grid(tiles(x.size(0), kRows), tiles(w.size(0), kSide));

@@ -153,6 +153,15 @@ inline unsigned tiles(int64_t size, int64_t tile) {
 
 }  // namespace witan::kernels::cuda::wide
 
+namespace witan::kernels::cuda {
+
+// wide_linear() for few rows within RowProducts, with the bits of many rows. Returns false, and does nothing, for more
+// rows than FewRows::kMostWide, rows of the weight that are too long for shared memory, or a thread without both
+// scopes.
+bool few_wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
+
+}  // namespace witan::kernels::cuda
+
 // wide_linear() and its backward (kernels/moe/router.h) with Hopper's warpgroup multiplies, for more than 64 experts.
 
 namespace witan::kernels::cuda {
