@@ -12,13 +12,15 @@ namespace witan::kernels::cuda {
 
 namespace tiles {
 
-constexpr int kRows = 16, kBlocksPerProcessor = 3;
+constexpr int kRows = 16, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kBlocksPerProcessor = 3, kFewStages = 2;  // of which one is copied while the other is used
+constexpr int kManyStages = 4;                          // for blocks that have a multiprocessor to themselves
 
 // Head sizes up to D.
-template <int D>
+template <int D, int kStagesOf>
 struct TokenTile {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kChannels = D / kWarps;  // of the values, per warp
-  static constexpr int kKeys = tensor::ForwardTile<D>::kKeys, kStages = 2;
+  static constexpr int kChannels = D / kWarps;  // of the values, per warp
+  static constexpr int kKeys = tensor::ForwardTile<D>::kKeys, kStages = kStagesOf;
   static constexpr int kQueryElements = kRows * tensor::kStride<D>, kKeyElements = kKeys * tensor::kStride<D>;
   static constexpr int kBytes = (kQueryElements + 2 * kStages * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
@@ -42,7 +44,7 @@ struct TokenKeys {
 template <int D, int kTileRows, class T, class Row>
 __device__ __forceinline__ void copy_tile(T* to, const T* any, int width, const Row& row) {
   constexpr int kPacks = D / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kPacks; i += TokenTile<D>::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kPacks; i += kThreads) {
     const int r = i / kPacks, d = i % kPacks * 8;
     const T* const from = row(r);
     const bool wanted = from != nullptr && d < width;
@@ -52,10 +54,9 @@ __device__ __forceinline__ void copy_tile(T* to, const T* any, int width, const 
 
 // Block (part, group and chunk of its heads, token). Rows of the tile are heads; those of a lane are g and, if kHalves
 // is 2, g + 8.
-template <class T, int D, int kHalves>
-__global__ void __launch_bounds__(TokenTile<D>::kThreads, kBlocksPerProcessor)
-    token_tiles_kernel(const CachedCall<T> call) {
-  using F = TokenTile<D>;
+template <class T, int D, int kHalves, int kStages>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) token_tiles_kernel(const CachedCall<T> call) {
+  using F = TokenTile<D, kStages>;
   extern __shared__ __align__(16) unsigned char memory[];
   T *const q = reinterpret_cast<T*>(memory), *const buffers = q + F::kQueryElements;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -150,17 +151,26 @@ __global__ void __launch_bounds__(TokenTile<D>::kThreads, kBlocksPerProcessor)
   }
 }
 
+template <class T, int D, int kStages>
+void launch_staged(Stream& stream, const CachedCall<T>& call, const dim3& grid) {
+  constexpr int kBytes = TokenTile<D, kStages>::kBytes;
+  const auto with = [&](void (*kernel)(CachedCall<T>)) {
+    witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                       "attention's shared memory");
+    launch_early(stream, kernel, grid, kThreads, kBytes, call);
+  };
+  call.rep <= 8 ? with(token_tiles_kernel<T, D, 1, kStages>) : with(token_tiles_kernel<T, D, 2, kStages>);
+}
+
 template <class T, int D>
 void launch(Stream& stream, const CachedCall<T>& call) {
-  using F = TokenTile<D>;
-  const auto with = [&](void (*kernel)(CachedCall<T>)) {
-    witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::kBytes),
-                       "attention's shared memory");
-    const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
-                    static_cast<unsigned>(call.T_));
-    launch_early(stream, kernel, grid, F::kThreads, F::kBytes, call);
-  };
-  call.rep <= 8 ? with(token_tiles_kernel<T, D, 1>) : with(token_tiles_kernel<T, D, 2>);
+  const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
+                  static_cast<unsigned>(call.T_));
+  const int64_t blocks = int64_t{call.parts} * call.G * call.chunks * call.T_;
+  const bool alone =
+      blocks <= multiprocessors(stream) &&
+      TokenTile<D, kManyStages>::kBytes <= witan::cuda::properties(stream.device().index).shared_per_block;
+  alone ? launch_staged<T, D, kManyStages>(stream, call, grid) : launch_staged<T, D, kFewStages>(stream, call, grid);
 }
 
 }  // namespace tiles
