@@ -164,7 +164,7 @@ TEST_F(FewRowsOnGpu, HaveTheBitsOfManyRowsWithinRowProducts) {
       };
       const auto many = product(kMany);
       const FewRows few;
-      for (const int64_t rows : {1, 3, 8, 9, 16}) {
+      for (const int64_t rows : {1, 3, 8, 9, 16, 17, 32, 64}) {
         SCOPED_TRACE(cat(rows, " x ", N, " x ", K, " ", dtype));
         const std::vector<double> wanted(many.begin(), many.begin() + rows * N);
         EXPECT_TRUE(product(rows) == wanted);

@@ -284,7 +284,10 @@ class Knowledge {
       describe(api_, typical, bias, *plan);
       choose(api_, typical, *plan);
       if (problem.batch > 0 || problem.by_row) describe(api_, problem, bias, *plan);
-      if (problem.by_row) std::erase_if(plan->algorithms, [&](const auto& one) { return !applies(*plan, one); });
+      if (problem.by_row) {
+        std::erase_if(plan->algorithms, [&](const auto& one) { return !applies(*plan, one); });
+        prefer_own_chains(problem, *plan);
+      }
       known = std::move(plan);
     }
     return known;
@@ -304,6 +307,16 @@ class Knowledge {
     return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c, &algorithm,
                                         &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= static_cast<size_t>(kWorkspace);
+  }
+  // All algorithms that add in chains have the same bits: those for the actual number of rows are as good, and faster.
+  void prefer_own_chains(const Problem& problem, Plan& plan) const {
+    const auto is_other = [&](const auto& one) { return !is_chain(api_, problem, one); };
+    if (plan.algorithms.empty() || is_other(plan.algorithms[0])) return;
+    Plan own = plan;
+    own.algorithms.clear();
+    choose(api_, problem, own);
+    std::erase_if(own.algorithms, is_other);
+    if (!own.algorithms.empty()) plan.algorithms = std::move(own.algorithms);
   }
   cublasLtHandle_t handle(int device) WITAN_REQUIRES(mutex_) {
     cublasLtHandle_t& handle = handles_[device];

@@ -17,8 +17,8 @@ namespace witan::kernels::cuda {
 // the device. Other calls allocate nothing and may be captured. Partial sums of several blocks are added in the
 // accumulator's type, so that c is rounded once.
 //
-// Within RowProducts the algorithm is the first one that keeps sums whole, chosen for a fixed number of rows, or the
-// fastest of those that add in chains like it; false if none takes the product.
+// Within RowProducts the algorithm is the first one that keeps sums whole, chosen for a fixed number of rows; if it
+// adds in chains, the fastest of those that do, for the actual number. False if none takes the product.
 bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                       const Tensor& b, Transpose transpose_b);
 
