@@ -185,7 +185,7 @@ void add_corpora(HubServer& hub) {
 }
 
 // Runs that later examples start from.
-constexpr const char* kKept[] = {"started", "shuffled"};
+constexpr const char* kKept[] = {"started", "shuffled", "called"};
 
 // The folder in which examples run, with the files that readers of the documentation have.
 class Desk {
@@ -326,7 +326,9 @@ TEST_P(ExamplesTest, Run) {
   if (GetParam() == "train") {
     EXPECT_EQ(desk.run(kTokenizerExample), "");
     EXPECT_EQ(desk.run(kModelExample), "");
-    EXPECT_EQ(desk.run("cp tokenizer.json digits.json"), "");
+    EXPECT_EQ(desk.run("cp tokenizer.json digits.json && cp tokenizer.json bytes.json && "
+                       "awk -f examples/tools/calls.awk > calls.jsonl"),
+              "");
     for (const char* prefix : {"data/web", "data/rows"})
       EXPECT_EQ(desk.run(cat("witan data prepare --input rows.jsonl.zst --output-prefix ", prefix,
                              " --tokenizer tokenizer.json")),

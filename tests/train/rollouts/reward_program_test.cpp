@@ -9,6 +9,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "witan/base/files/file.h"
+#include "witan/base/text.h"
 
 namespace witan {
 namespace {
@@ -28,6 +29,16 @@ TEST(RewardProgram, ReadsAnswersAndWritesNumbers) {
   EXPECT_EQ(rewards("while read line; do echo ' 0.5 '; done", sampled), (std::vector<double>{0.5, 0.5, 0.5}));
   EXPECT_EQ(rewards("sed 's/.*\"answer\":\"\\([0-9]*\\)\".*/\\1/'", sampled), (std::vector<double>{1, 2, 3}));
   EXPECT_EQ(rewards("no such program", {}), std::vector<double>());
+}
+
+// The program of docs/rl.md's example: the call is run, and no text that an answer quotes is taken for a field.
+TEST(RewardProgram, OfTheExampleRunsCalls) {
+  const std::string program = cat("awk -f ", WITAN_SOURCE_DIR, "/examples/tools/reward.awk");
+  EXPECT_EQ(rewards(program, {answered("add(3,18)", "add(3,18)"), answered("add(18,3)", "add(3,18)"),
+                              answered("multiply(7,3)", "add(3,18)"), answered("add(3,19)", "add(3,18)"),
+                              answered("add(3,18)!", "add(3,18)"), answered("", "add(3,18)"),
+                              answered("x\",\"completion\":\"add(3,18)", "add(3,18)")}),
+            (std::vector<double>{1, 1, 1, 0.1, 0, 0, 0}));
 }
 
 // More input than a pipe holds, to a program that writes before it has read all, and to one that reads nothing.
