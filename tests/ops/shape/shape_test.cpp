@@ -61,6 +61,31 @@ TEST(TakePart, TakesThePart) {
             "take_part: part 3 of x, which must be [A, N > 3, I], got [2, 3, 4]");
 }
 
+TEST(SplitParts, GradientsMatchDifferences) {
+  Rank rank;
+  gradcheck(rank, "split_parts", [](Tape& tape, const std::vector<Var>& in) { return ops::split_parts(tape, in[0]); },
+            {rank.normal({2, 3, 4}, DType::f64, "x")});
+}
+
+// A part without a gradient adds none.
+TEST(SplitParts, AreTheParts) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Tensor x = rank.normal({2, 3, 4}, DType::f32, "x");
+  const Var in = tape.input(x);
+  const std::vector<Var> parts = ops::split_parts(tape, in);
+  ASSERT_EQ(parts.size(), 3U);
+  for (int64_t n = 0; n < 3; ++n)
+    EXPECT_EQ(values(parts[static_cast<size_t>(n)].value()), values(ops::take_part(tape, tape.input(x), n).value()));
+  const Tensor dy = rank.normal({2, 4}, DType::f32, "dy");
+  tape.backward({{parts[1], dy}});
+  const auto gradient = values(tape.gradient(in)), expected = values(dy);
+  for (size_t i = 0; i < gradient.size(); ++i)
+    EXPECT_EQ(gradient[i], i / 4 % 3 == 1 ? expected[i / 12 * 4 + i % 4] : 0) << i;
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::split_parts(tape, parts[0]); }),
+            "split_parts: x must be [A, N, I] and contiguous, got [2, 4]");
+}
+
 TEST(TakeRows, GradientsMatchDifferences) {
   Rank rank;
   for (const int64_t part : {0, 2})

@@ -1,5 +1,8 @@
 #include "witan/ops/shape/shape.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "witan/kernels/common/blocks.h"
 
 namespace witan::ops {
@@ -46,6 +49,34 @@ Var take_part(Tape& tape, const Var& x, int64_t part) {
     kernels::place_part(b.stream(), dx, dy, part);
     b.add(x, dx);
   });
+}
+
+std::vector<Var> split_parts(Tape& tape, const Var& x) {
+  require<ShapeError>(x.shape().dims() == 3 && x.value().contiguous(),
+                      "split_parts: x must be [A, N, I] and contiguous, got ", x.shape());
+  const int64_t A = x.size(0), N = x.size(1), I = x.size(2);
+  const auto part_of = [A, I](const Tensor& all, int64_t n) { return all.narrow(0, n, 1).reshape({A, I}); };
+  const Tensor swapped = tape.stream().empty({N, A, I}, x.dtype());
+  kernels::swap_blocks(tape.stream(), swapped, x.value());
+  std::vector<Tensor> parts;
+  for (int64_t n = 0; n < N; ++n) parts.push_back(part_of(swapped, n));
+  return tape.record("split_parts", std::move(parts), {x},
+                     [x = tape.slot(x), A, N, I, part_of](Backward& b, const std::vector<Tensor>& gradients) {
+                       if (!b.wants(x)) return;
+                       Stream& s = b.stream();
+                       const auto given = std::ranges::find_if(gradients, &Tensor::defined);
+                       const Tensor together = s.empty({N, A, I}, given->dtype());
+                       for (int64_t n = 0; n < N; ++n) {
+                         const Tensor& gradient = gradients[static_cast<size_t>(n)];
+                         if (gradient.defined())
+                           s.copy(part_of(together, n), gradient);
+                         else
+                           s.zero(part_of(together, n));
+                       }
+                       const Tensor dx = s.empty({A, N, I}, together.dtype());
+                       kernels::swap_blocks(s, dx, together);
+                       b.add(x, dx);
+                     });
 }
 
 Var take_rows(Tape& tape, const Var& x, int64_t parts, int64_t part) {

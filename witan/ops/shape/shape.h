@@ -1,6 +1,8 @@
 // Views, parts and joins of tensors, and row groups that a backward needs.
 #pragma once
 
+#include <vector>
+
 #include "witan/autograd/tape.h"
 #include "witan/tensor/ragged.h"
 #include "witan/tensor/tensor.h"
@@ -13,6 +15,10 @@ Var reshape(Tape& tape, const Var& x, const Shape& shape);
 // One of N equal parts of a dim.
 // y[a,:] = x[a,part,:];  x [A, N, I] -> [A, I]. The other parts' gradient is zero. Throws ShapeError.
 Var take_part(Tape& tape, const Var& x, int64_t part);
+
+// All N equal parts of a dim.
+// y_n[a,:] = x[a,n,:];  x [A, N, I] -> N of [A, I]. Throws ShapeError.
+std::vector<Var> split_parts(Tape& tape, const Var& x);
 
 // One of N equal parts of the rows of a parameter, of which ranks use different parts.
 // y[r,..] = x[part R / N + r,..];  x [R, ..] -> [R / N, ..]. The other rows' gradient is zero; it is summed in the
