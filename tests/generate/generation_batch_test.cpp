@@ -92,6 +92,7 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   olmo3.attention.window_rope_scaling = false;
   ModelConfig& gemma4 = add("heads of two sizes", base_config(dtype, 4));
   testing::add_gemma4_features(gemma4, "4,0");
+  testing::add_small_gemma4_features(add("borrowed keys, embeddings for layers", base_config(dtype, 4)), "4,0");
   ModelConfig& joined = add("joined layers", base_config(dtype));
   joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
   joined.logit_soft_cap = 8;

@@ -177,6 +177,67 @@ TEST(ModelConfig, ProgramsMaySetOtherMixers) {
             "mixers: layer 4 is not one of num_layers = 4, which are numbered from 0 on");
 }
 
+TEST(ModelConfig, LastLayersBorrowKeysOfLayersLikeThem) {
+  ModelConfig config;
+  config.vocab_size = 8;
+  config.moe.num_experts = 0;
+  testing::add_small_gemma4_features(config, "3,0");
+  config.num_layers = 6;
+  config.attention.window_attn_skip_freq = "[1,1,0,1,1,0]";
+  config.num_kv_shared_layers = 3;
+  config.validate();
+  const std::vector<LayerSpec> layers = config.layers();
+  std::vector<std::string> sharing;
+  for (const LayerSpec& layer : layers) {
+    const auto& spec = std::get<MultiHeadSpec>(layer.mixer);
+    sharing.push_back(spec.sharing ? cat(spec.borrows() ? "borrows " : "lends ", spec.sharing->of) : "none");
+    EXPECT_EQ(layer.mlp.ffn_hidden_size, config.mlp.ffn_hidden_size * (spec.borrows() ? 2 : 1));
+  }
+  EXPECT_THAT(sharing, ::testing::ElementsAre("none", "lends 1", "lends 2", "borrows 1", "borrows 1", "borrows 2"));
+  EXPECT_EQ(mixer_kind(layers[5].mixer).describe(), "full attention, keys and values of layer 2");
+}
+
+TEST(ModelConfig, ErrorsExplainKeysThatCannotBeBorrowed) {
+  const auto refused = [](auto&& change) {
+    ModelConfig config;
+    config.vocab_size = 8;
+    config.moe.num_experts = 0;
+    testing::add_small_gemma4_features(config, "3,0");
+    change(config);
+    return message_of<ConfigError>([&] { config.validate(); });
+  };
+  EXPECT_EQ(refused([](ModelConfig& c) { c.num_kv_shared_layers = 3; }),
+            "num_kv_shared_layers = 3: layer 1, with full attention, has none like it among the first 1 layers, to "
+            "whose keys and values it could attend; set num_kv_shared_layers lower");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.attention.window_size = "none";
+              c.attention.window_attn_skip_freq = "none";
+              c.num_kv_shared_layers = 4;
+            }),
+            "num_kv_shared_layers = 4: layer 0, with full attention, has none like it among the first 0 layers, to "
+            "whose keys and values it could attend; set num_kv_shared_layers lower");
+  EXPECT_THAT(refused([](ModelConfig& c) { c.mtp_num_layers = 1; }), ::testing::HasSubstr("set mtp_num_layers = 0"));
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.hidden_size_per_layer_input = 0;
+              c.mtp_num_layers = 1;
+            }),
+            "num_kv_shared_layers = 2 with mtp_num_layers = 1: modules of multi-token prediction are like the last "
+            "layer, which has no keys of its own; set mtp_num_layers = 0");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.attention.window_size = c.attention.window_attn_skip_freq = "none";
+              c.attention.attention_k_eq_v = false;
+              c.value_embedding_freq = "[1,0,0,0]";
+            }),
+            "num_kv_shared_layers = 2 with value_embedding_freq = [1,0,0,0]: a layer without values of its own has "
+            "none to which a value embedding could be added; set one of them");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.mlp.swiglu = false; }),
+            "hidden_size_per_layer_input = 6 with an MLP without a gate: a layer multiplies its embedding by a gate "
+            "with the activation of MLPs; set swiglu, geglu or squared_reglu");
+  EXPECT_EQ(refused([](ModelConfig& c) { testing::add_residual_streams(c); }),
+            "hidden_size_per_layer_input = 6 with num_residual_streams = 3: what is made of a layer's embedding is "
+            "added to a single stream; set num_residual_streams = 1");
+}
+
 TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
   const auto refused = [](auto&& change) {
     ModelConfig config;

@@ -141,6 +141,11 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
     testing::add_gemma4_features(configs.emplace_back(tiny_config(experts)), "3,0");
     configs.back().attention.add_attention_bias = true;
     configs.back().lora_rank = 2;
+    for (const int64_t rank : {0, 2}) {
+      testing::add_small_gemma4_features(configs.emplace_back(tiny_config(experts)), "3,0");
+      configs.back().make_vocab_size_divisible_by = 16;
+      configs.back().lora_rank = rank;
+    }
   }
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);

@@ -94,7 +94,10 @@ std::vector<ModelConfig> models() {
   all.back().moe.moe_latent_size = 6;
   all.back().moe.moe_shared_expert_intermediate_size = 5;
   all.back().moe.moe_shared_expert_gate = true;
-  for (const int64_t experts : {0, 4}) testing::add_gemma4_features(all.emplace_back(tiny_config(experts)), "3,0");
+  for (const int64_t experts : {0, 4}) {
+    testing::add_gemma4_features(all.emplace_back(tiny_config(experts)), "3,0");
+    testing::add_small_gemma4_features(all.emplace_back(tiny_config(experts)), "3,0");
+  }
   return all;
 }
 

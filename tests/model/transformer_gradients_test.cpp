@@ -146,6 +146,27 @@ TEST(Transformer, GradientsOfHeadsOfTwoSizesAndParallelMlpsMatchDifferences) {
     }
 }
 
+// Norms of small products curve the loss, so that the step is a smaller one, and norms have a larger epsilon.
+TEST(Transformer, GradientsOfBorrowedKeysAndOfEmbeddingsForLayersMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"})
+    for (const int64_t experts : {0, 4}) {
+      SCOPED_TRACE(cat(granularity, ", ", experts, " experts"));
+      ModelConfig config = tiny_config(experts);
+      testing::add_small_gemma4_features(config, "3,0");
+      config.norm.norm_epsilon = 1e-2;
+      config.recompute_granularity = granularity;
+      expect_gradients_of_differences(config, 5e-7);
+    }
+  ModelConfig plain = tiny_config(0);  // without norms of heads, which are projected together
+  plain.num_layers = 3;
+  plain.num_kv_shared_layers = 2;
+  plain.attention.attention_output_gate = true;
+  expect_gradients_of_differences(plain, 2e-6);
+  plain.attention.qk_layernorm = plain.attention.qk_layernorm_full_width = true;
+  plain.attention.clip_qkv = 5;
+  expect_gradients_of_differences(plain, 2e-6);
+}
+
 // Layers of one part each.
 TEST(Transformer, GradientsOfHybridLayersMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"}) {

@@ -232,6 +232,11 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trai
     draw_run(draw, config);
     draw_groups(of_groups, config);
     if (!config.model.joins_layers() && of_groups.rarely()) config.model.mtp_num_layers = of_groups.between(1, 2);
+    if (config.parallel.pipeline_model_parallel_size == 1 && of_groups.rarely()) {
+      config.model.num_kv_shared_layers = of_groups.between(0, 2);
+      config.model.use_double_wide_mlp = of_groups.rarely(2);
+      config.model.hidden_size_per_layer_input = config.model.mlp.gated() ? of_groups.one_of<int64_t>({0, 4, 10}) : 0;
+    }
     draw_trained(of_trained, config);
     if (of_trained.rarely(2)) config.parallel.cp_comm_type = "p2p";
     config.parallel.tp_comm_overlap = of_trained.rarely(2);

@@ -189,6 +189,16 @@ inline void add_gemma4_features(ModelConfig& config, const std::string& window) 
   moe.moe_router_norm_topk_prob = "true";
 }
 
+// Gemma 4's small models: the last two of four layers borrow keys and values, one in a window and one not, and have
+// wide MLPs; each layer has an embedding of its own.
+inline void add_small_gemma4_features(ModelConfig& config, const std::string& window) {
+  add_gemma4_features(config, window);
+  config.num_layers = 4;
+  config.num_kv_shared_layers = 2;
+  config.use_double_wide_mlp = true;
+  config.hidden_size_per_layer_input = 6;
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

@@ -126,10 +126,6 @@ void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& 
   }
 }
 
-bool of_vocabulary(std::string_view name) {
-  return name == "embedding.weight" || name == "head.weight";
-}
-
 template <class Visit>
 void visit_tensor(const Architecture& architecture, const NameStyle& style, const ModelTensor& tensor, int64_t layers,
                   const RowsByName& all, const ModelConfig& model, const Visit& visit) {
@@ -138,7 +134,7 @@ void visit_tensor(const Architecture& architecture, const NameStyle& style, cons
   require<ConfigError>(!rules.empty() || tensor.buffer, "this model has ", tensor.name, " ", tensor.shape,
                        ", which a model of type ", architecture.model_type,
                        " has no place for: it cannot be written as one");
-  const int64_t rows = of_vocabulary(rest) ? model.vocab_size : tensor.shape[tensor.experts ? 1 : 0];
+  const int64_t rows = has_vocabulary_rows(rest) ? model.vocab_size : tensor.shape[tensor.experts ? 1 : 0];
   for (const TensorRule* rule : rules) {
     require<ConfigError>(rows % (rule->parts * (rule->interleaved ? 2 : 1)) == 0, tensor.name, " ", tensor.shape,
                          " has no ", rule->parts, " equal parts");
@@ -189,7 +185,7 @@ std::vector<Link> link_model(const Architecture& architecture, NameStyle style, 
   const RowsByName all = rows_by_name(tensors);
   for (const ModelTensor& tensor : tensors) {
     Link link{tensor.name, tensor.shape, {}, 0};
-    if (of_vocabulary(tensor.name)) link.padding = (tensor.shape[0] - model.vocab_size) * tensor.shape[1];
+    if (has_vocabulary_rows(tensor.name)) link.padding = (tensor.shape[0] - model.vocab_size) * tensor.shape[1];
     visit_tensor(architecture, style, tensor, layers, all, model,
                  [&](const std::string&, const Shape&, const SharedBox& piece) { link.pieces.push_back(piece); });
     if (link.pieces.empty()) continue;

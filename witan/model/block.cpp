@@ -11,9 +11,18 @@
 #include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
+namespace {
+
+std::optional<KeySharing> sharing_of(const MixerSpec& mixer) {
+  const auto* const heads = std::get_if<MultiHeadSpec>(&mixer);
+  return heads != nullptr ? heads->sharing : std::nullopt;
+}
+
+}  // namespace
 
 Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
+      sharing_(sharing_of(layer.mixer)),
       recompute_all_(config.recompute() == Recompute::full),
       residual_multiplier_(config.residual_multiplier),
       recompute_(read_recompute_modules(config)),
@@ -50,6 +59,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     add_norms(mixer_norms_, "attention_norm", "attention_post_norm");
     add_child(*mixer_);
   }
+  if (config.hidden_size_per_layer_input > 0) add_child(own_gate_.emplace(builder, config));
   if (!layer.has_mlp()) return;
   add_streams(mlp_streams_, "mlp_hc");
   add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
@@ -70,29 +80,47 @@ Var Residual::sum(Tape& tape) const {
   return added.defined() ? ops::add(tape, x, added) : x;
 }
 
-// A block that is recomputed keeps only its input, so the sum x + added is formed first.
+// A block that is recomputed keeps only its input, so the sum x + added is formed first. Keys and values that it
+// borrows are inputs too, and those that it lends are outputs.
 BlockOutput Block::forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                            const TokenSource& source, Dropping dropping) {
   if (!recompute_all_) return compute(tape, std::move(x), beside, where, source, dropping);
   const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
   std::vector<Var> inputs = {x.sum(tape)};
   std::vector<Var BlockInputs::*> given;  // the inputs that the block has
-  for (Var BlockInputs::*const input : {&BlockInputs::embedding, &BlockInputs::skip, &BlockInputs::values}) {
+  for (Var BlockInputs::*const input :
+       {&BlockInputs::embedding, &BlockInputs::skip, &BlockInputs::values, &BlockInputs::own}) {
     if (!(beside.*input).defined()) continue;
     given.push_back(input);
     inputs.push_back(beside.*input);
   }
   x = {};
-  const auto again = [this, given, where, source, dropping, names](Tape& on, const std::vector<Var>& in) {
+  const bool borrows = sharing_ && sharing_->borrows, lends = sharing_ && !borrows;
+  if (borrows) {
+    const LentHeads::Heads& lent = where.lent->of_layer.at(sharing_->of);
+    inputs.insert(inputs.end(), {lent.keys, lent.values});
+  }
+  Positions apart = where;  // from the tape around the segment
+  apart.lent = nullptr;
+  const auto again = [this, given, borrows, lends, apart, source, dropping, names](Tape& on,
+                                                                                   const std::vector<Var>& in) {
     BlockInputs here;
     for (size_t i = 0; i < given.size(); ++i) here.*given[i] = in[i + 1];
-    const BlockOutput block = compute(on, {in[0], {}}, here, where, source, dropping);
+    Positions own = apart;
+    if (sharing_) own.lent = std::make_shared<LentHeads>();
+    if (borrows) own.lent->of_layer[sharing_->of] = {in[in.size() - 2], in.back()};
+    const BlockOutput block = compute(on, {in[0], {}}, here, own, source, dropping);
     std::vector<Var> out = {block.x.sum(on)};
+    if (lends) {
+      const LentHeads::Heads& lent = own.lent->of_layer.at(sharing_->of);
+      out.insert(out.end(), {lent.keys, lent.values});
+    }
     std::ranges::copy(block.router.values(on, names), std::back_inserter(out));
     return out;
   };
   const auto out = recomputed(tape, inputs, again);
-  return {{out[0], {}}, names.with(std::span(out).subspan(1))};
+  if (lends) where.lent->of_layer[sharing_->of] = {out[1], out[2]};
+  return {{out[0], {}}, names.with(std::span(out).subspan(lends ? 3 : 1))};
 }
 
 BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, const Positions& where,
@@ -100,14 +128,14 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!mixer_) return feed_forward(tape, in, source, dropping);
+  if (!mixer_) return feed_forward(tape, in, beside.own, source, dropping);
   const HalfInput half = read(tape, Half::mixer, in);
   in = {};
   Var attended = mixer_->forward(tape, half.input, where, source.randomness, beside.values);
   measure(tape, source, Activation::attention, attended);
   const Var mixed = added(tape, Half::mixer, std::move(attended));
-  return feed_forward(tape, write(tape, half, mixer_dropout_.forward(tape, mixed, source.randomness)), source,
-                      dropping);
+  return feed_forward(tape, write(tape, half, mixer_dropout_.forward(tape, mixed, source.randomness)), beside.own,
+                      source, dropping);
 }
 
 Block::HalfInput Block::read(Tape& tape, Half half, const Residual& in) {
@@ -185,9 +213,16 @@ Residual Block::scaled(Tape& tape, Residual x) {
   return {ops::scaled_sum(tape, {x.x, factor}, added), {}};
 }
 
-BlockOutput Block::feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping) {
+Residual Block::with_own(Tape& tape, Residual x, const Var& own, const Randomness& randomness) {
+  if (!own_gate_) return x;
+  const Var sum = x.sum(tape);
+  return {sum, own_gate_->forward(tape, sum, own, recompute_, randomness)};
+}
+
+BlockOutput Block::feed_forward(Tape& tape, const Residual& in, const Var& own, const TokenSource& source,
+                                Dropping dropping) {
   if (!moe_ && !mlp_) {
-    const Residual out = scaled(tape, in);
+    const Residual out = scaled(tape, with_own(tape, in, own, source.randomness));
     measure(tape, source, Activation::residual, out.x, out.added);
     return {out, {}};
   }
@@ -195,7 +230,7 @@ BlockOutput Block::feed_forward(Tape& tape, const Residual& in, const TokenSourc
   const auto to_stream = [&](const Var& y) {
     measure(tape, source, Activation::mlp, y);
     const Var more = mlp_dropout_.forward(tape, added(tape, Half::mlp, y), source.randomness);
-    Residual after = scaled(tape, write(tape, half, more));
+    Residual after = scaled(tape, with_own(tape, write(tape, half, more), own, source.randomness));
     measure(tape, source, Activation::residual, after.x, after.added);
     return after;
   };
@@ -234,7 +269,7 @@ void Block::add(Tape& tape, Lane& lane, Half half) {
 
 BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping) {
   const ModuleScope scope(tape, *this);
-  return feed_forward(tape, x, source, dropping);
+  return feed_forward(tape, x, {}, source, dropping);
 }
 
 void Block::measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added) {
@@ -257,11 +292,11 @@ Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!mixer_) return feed_forward(tape, in, {tokens, {}}, Dropping::never).x;
+  if (!mixer_) return feed_forward(tape, in, beside.own, {tokens, {}}, Dropping::never).x;
   const HalfInput half = read(tape, Half::mixer, in);
   in = {};
   const Var mixed = added(tape, Half::mixer, mixer_->decode(tape, half.input, where, *state, beside.values));
-  return feed_forward(tape, write(tape, half, mixed), {tokens, {}}, Dropping::never).x;
+  return feed_forward(tape, write(tape, half, mixed), beside.own, {tokens, {}}, Dropping::never).x;
 }
 
 void Block::attach(const ModelServices& services) {

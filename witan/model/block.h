@@ -3,7 +3,8 @@
 // x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone. The second half may have both an MLP
 // and experts (Gemma 4): x + norm(norm(MLP(norm(x))) + norm(MoE(norm(x)))), whose router reads x. A block's output may
 // be multiplied by a number. With parallel residual streams each half reads a sum of the streams, and writes to all of
-// them (nn/hyper_connection.h).
+// them (nn/hyper_connection.h). After both halves a block may add what it makes of an embedding of the token for its
+// layer (model/per_layer_inputs.h).
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "witan/model/activation_statistics.h"
 #include "witan/model/config.h"
+#include "witan/model/per_layer_inputs.h"
 #include "witan/model/unit.h"
 #include "witan/moe/layer/moe.h"
 #include "witan/nn/hyper_connection.h"
@@ -30,6 +32,7 @@ struct BlockInputs {
   Var embedding;  // [B, S, D], the beginning of the residual stream
   Var skip;       // [B, S, D], the output of an earlier layer
   Var values;     // rows of a value embedding, as TokenMixer::forward() takes them
+  Var own;        // [B, S, d], the tokens' embedding for this layer
 };
 
 struct BlockOutput {
@@ -75,6 +78,8 @@ class Block : public Module {
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const;
   void attach(const ModelServices& services) override;
   TokenMixer* mixer() { return mixer_.get(); }  // null if the layer has none
+  // The sharing of the mixer's keys and values with other layers, if there is any.
+  const std::optional<KeySharing>& sharing() const { return sharing_; }
   bool is_moe() const { return moe_.has_value(); }
 
  private:
@@ -98,12 +103,15 @@ class Block : public Module {
   // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post or both,
   // times residual_multiplier.
   Var added(Tape& tape, Half half, Var y);
+  // The residual stream x after the halves, with what the layer makes of its embedding `own`, if it has one.
+  Residual with_own(Tape& tape, Residual x, const Var& own, const Randomness& randomness);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
   // The block's output x, times the layer's number if it has one.
   Residual scaled(Tape& tape, Residual x);
   // The MLP or MoE half, if the block has it, on the residual stream after the mixer.
-  BlockOutput feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping);
+  BlockOutput feed_forward(Tape& tape, const Residual& in, const Var& own, const TokenSource& source,
+                           Dropping dropping);
 
   LaneMixer& lanes() { return *mixer_->lanes(); }
 
@@ -114,6 +122,7 @@ class Block : public Module {
   HalfNorms& norms_of(Half half) { return half == Half::mixer ? mixer_norms_ : mlp_norms_; }
   std::optional<HyperConnection>& streams_of(Half half) { return half == Half::mixer ? mixer_streams_ : mlp_streams_; }
 
+  std::optional<KeySharing> sharing_;  // of keys and values, between the mixer and those of other layers
   bool recompute_all_;
   double residual_multiplier_;
   RecomputeModules recompute_;
@@ -130,6 +139,7 @@ class Block : public Module {
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
   std::optional<Norm> mlp_out_norm_, moe_norm_, moe_out_norm_;  // of an MLP and experts side by side
+  std::optional<PerLayerGate> own_gate_;                        // none: the layer has no embedding of its own
   Dropout mixer_dropout_, mlp_dropout_;                         // of the halves' additions to the residual stream
 };
 

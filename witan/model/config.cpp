@@ -21,6 +21,27 @@ namespace {
 
 constexpr const char* kNoTables = "none";
 
+// Lets the last layers attend to keys and values of the last layer before them that has the same window and rotation.
+void share_keys_and_values(std::vector<MixerSpec>& mixers, int64_t last) {
+  const auto begin = mixers.end() - std::min(last, std::ssize(mixers));
+  for (auto mixer = begin; mixer != mixers.end(); ++mixer) {
+    auto* const borrower = std::get_if<MultiHeadSpec>(&*mixer);
+    if (borrower == nullptr) continue;
+    const auto is_like = [&](const MixerSpec& other) {
+      const auto* const spec = std::get_if<MultiHeadSpec>(&other);
+      return spec != nullptr && spec->window == borrower->window && spec->rope == borrower->rope;
+    };
+    const auto found = std::find_if(std::make_reverse_iterator(begin), mixers.rend(), is_like);
+    require<ConfigError>(found != mixers.rend(), "num_kv_shared_layers = ", last, ": layer ", mixer - mixers.begin(),
+                         ", with ", mixer_kind(*mixer).describe(), ", has none like it among the first ",
+                         begin - mixers.begin(),
+                         " layers, to whose keys and values it could attend; set num_kv_shared_layers lower");
+    const int64_t lender = mixers.rend() - found - 1;
+    std::get<MultiHeadSpec>(*found).sharing = KeySharing{.of = lender};
+    borrower->sharing = KeySharing{.of = lender, .borrows = true};
+  }
+}
+
 std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   std::vector<MixerSpec> all = model.attention.layers(model.hidden_size, model.num_layers);
   const std::vector<bool> linear = model.linear_attention.layers(model.num_layers);
@@ -44,6 +65,7 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
                          " is not one of num_layers = ", model.num_layers, ", which are numbered from 0 on");
     all[static_cast<size_t>(layer)] = mixer;
   }
+  share_keys_and_values(all, model.num_kv_shared_layers);
   return all;
 }
 
@@ -89,6 +111,33 @@ void validate_joins(const ModelConfig& model) {
       model.init_method != "fan_in" || model.untie_embeddings_and_output_weights,
       "init_method = fan_in draws embeddings with a standard deviation of 1, too large for an output layer: "
       "set untie_embeddings_and_output_weights = true, or init_method = normal");
+}
+
+// Checks keys and values that layers share, and embeddings for each layer.
+void validate_gemma_layers(const ModelConfig& model) {
+  const auto refuse = [](const std::string& key, bool refused, const std::string& other, const char* why,
+                         const char* fix) {
+    require<ConfigError>(!refused, key, " with ", other, ": ", why, "; set ", fix);
+  };
+  if (const int64_t sharing = model.num_kv_shared_layers; sharing > 0) {
+    const std::string key = cat("num_kv_shared_layers = ", sharing);
+    refuse(key, model.attention.multi_latent_attention, "multi_latent_attention = true",
+           "keys and values come from latents, which layers do not share", "one of them");
+    refuse(key, model.has_compressed_attention(), "experimental_attention_variant = dsv4_hybrid",
+           "layers attend to compressed keys, which they do not share", "one of them");
+    refuse(key, model.value_embedding_freq != kNoTables, cat("value_embedding_freq = ", model.value_embedding_freq),
+           "a layer without values of its own has none to which a value embedding could be added", "one of them");
+    refuse(key, model.mtp_num_layers > 0, cat("mtp_num_layers = ", model.mtp_num_layers),
+           "modules of multi-token prediction are like the last layer, which has no keys of its own",
+           "mtp_num_layers = 0");
+  }
+  if (const int64_t channels = model.hidden_size_per_layer_input; channels > 0) {
+    const std::string key = cat("hidden_size_per_layer_input = ", channels);
+    refuse(key, !model.mlp.gated(), "an MLP without a gate",
+           "a layer multiplies its embedding by a gate with the activation of MLPs", "swiglu, geglu or squared_reglu");
+    refuse(key, model.streams.any(), cat("num_residual_streams = ", model.streams.num_residual_streams),
+           "what is made of a layer's embedding is added to a single stream", "num_residual_streams = 1");
+  }
 }
 
 // Checks a model whose layers are one part each.
@@ -213,6 +262,17 @@ Fields ModelConfig::fields() {
       Field{"layer_scalar", &layer_scalar,
             "Multiply the output of each layer, the residual stream, by a number that is saved with the model and not "
             "trained; 1 at first"},
+      Field{"num_kv_shared_layers", &num_kv_shared_layers,
+            "Number of last layers without keys and values of their own: they attend to those of the last layer before "
+            "them with the same sliding window and rotation"}
+          .between(0, 100000),
+      Field{"use_double_wide_mlp", &use_double_wide_mlp,
+            "Give dense MLPs twice ffn_hidden_size in layers without keys and values of their own"},
+      Field{
+          "hidden_size_per_layer_input", &hidden_size_per_layer_input,
+          "Channels of an embedding of each token for each layer, which a gate multiplies and a projection adds to the "
+          "residual stream after the layer's MLP; 0: none"}
+          .between(0, 1 << 16),
       Field{"embedding_multiplier", &embedding_multiplier, "Multiplier applied to the embeddings of tokens"}.above(0),
       Field{"residual_multiplier", &residual_multiplier,
             "Multiplier applied to the outputs of attention and MLP before they are added to the residual stream"}
@@ -274,8 +334,8 @@ Fields ModelConfig::fields() {
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
           "(of MLPs and experts), gates' g_proj and z_proj, Mamba-2's x_proj, B_proj and C_proj, latent attention's "
-          "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of "
-          "them"}
+          "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, its indexer's wq_b, wk, weights_proj, and for embeddings "
+          "of each layer per_layer_input_gate, per_layer_projection, per_layer_model_projection; empty: all of them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
             "Results that the backward recomputes instead of keeping: none, norms and activations, or whole layers"}
@@ -339,11 +399,14 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
                        "false, or multi_latent_attention = false");
   validate_joins(*this);
+  validate_gemma_layers(*this);
   validate_streams(*this);
   validate_fp8(*this);
-  require<ConfigError>(mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
-                       ": MTP modules read the residual stream only, and cannot be combined with value_embedding_freq, "
-                       "skip_connections or embedding_residual; set mtp_num_layers = 0, or leave these out");
+  require<ConfigError>(
+      mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
+      ": MTP modules read the residual stream only, and cannot be combined with value_embedding_freq, "
+      "skip_connections, embedding_residual or hidden_size_per_layer_input; set mtp_num_layers = 0, or "
+      "leave these out");
   require<ConfigError>(mtp_num_layers == 0 || init_method != "torch", "mtp_num_layers = ", mtp_num_layers,
                        " with init_method = torch: no PyTorch program says in which order its weights are drawn; use "
                        "init_method = normal");
@@ -376,7 +439,11 @@ std::vector<LayerSpec> ModelConfig::layers() const {
     if (norm_placement == "post_attention") layer.norm_placement = attention_of(layer.mixer) ? "post" : "pre";
     if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)
       layer.skip_from = static_cast<int64_t>(mirrored);
+    const auto* const heads = std::get_if<MultiHeadSpec>(&layer.mixer);
+    const bool wide = use_double_wide_mlp && heads != nullptr && heads->borrows();
+    if (wide && !layer.moe) layer.mlp.ffn_hidden_size *= 2;
     if (layer.moe && moe.moe_parallel_mlp) layer.parallel_mlp = mlp;
+    if (layer.parallel_mlp && wide) layer.parallel_mlp->ffn_hidden_size *= 2;
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
     const bool mixes = !hybrid.empty() && !std::holds_alternative<NoMixer>(layer.mixer);
     if (mixes) layer.mlp.ffn_hidden_size = 0;
@@ -384,11 +451,22 @@ std::vector<LayerSpec> ModelConfig::layers() const {
   return layers;
 }
 
+bool has_vocabulary_rows(std::string_view parameter) {
+  return parameter == "embedding.weight" || parameter == "head.weight" || parameter == "per_layer_embedding.weight";
+}
+
 std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config) {
   std::vector<LayerSpec> layers = config.layers();
   const LayerSpec last = layers.back();
   layers.insert(layers.end(), static_cast<size_t>(config.mtp_num_layers), last);
   return layers;
+}
+
+std::string ModelConfig::joining_key() const {
+  if (skip_connections) return "skip_connections = true";
+  if (embedding_residual) return "embedding_residual = true";
+  return hidden_size_per_layer_input > 0 ? cat("hidden_size_per_layer_input = ", hidden_size_per_layer_input)
+                                         : cat("value_embedding_freq = ", value_embedding_freq);
 }
 
 MixerModel ModelConfig::around_mixers() const {

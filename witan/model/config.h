@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/base/config/fields.h"
@@ -73,7 +74,10 @@ struct ModelConfig {
   bool skip_connections = false;
   bool embedding_residual = false;
   bool embedding_norm = false;
-  bool layer_scalar = false;  // a layer's output is multiplied by a number that is loaded, not trained
+  bool layer_scalar = false;                // a layer's output is multiplied by a number that is loaded, not trained
+  int64_t num_kv_shared_layers = 0;         // last layers that attend to keys and values of earlier ones
+  bool use_double_wide_mlp = false;         // dense MLPs of these layers have twice ffn_hidden_size
+  int64_t hidden_size_per_layer_input = 0;  // channels of a token's embedding for each layer; 0: there are none
   double embedding_multiplier = 1;
   double residual_multiplier = 1;
   double logit_scale = 1;
@@ -112,8 +116,13 @@ struct ModelConfig {
   // The value embedding of each layer, numbered from 1 on; 0: none.
   std::vector<int64_t> value_embeddings() const;
   int64_t value_embedding_tables() const;  // their number
-  // Whether layers read more than the residual stream: value embeddings, outputs of earlier layers, the embedding.
-  bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
+  // Whether layers read more than the residual stream: value embeddings, outputs of earlier layers, the embedding, an
+  // embedding for each layer.
+  bool joins_layers() const {
+    return value_embedding_freq != "none" || skip_connections || embedding_residual || hidden_size_per_layer_input > 0;
+  }
+  // Such a key with its value, for a message.
+  std::string joining_key() const;
   bool has_sparse_attention() const {
     return linear_attention.experimental_attention_variant == SparseAttentionConfig::kVariant;
   }
@@ -130,6 +139,9 @@ struct ModelConfig {
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
   Bias mlp_bias() const { return add_mlp_bias ? Bias::zeros : linear_bias(); }
 };
+
+// Whether the parameter has a row for each token, of which those beyond the vocabulary are padding.
+bool has_vocabulary_rows(std::string_view parameter);
 
 // The layers of the model, followed by the blocks of its MTP modules, which are like the last layer.
 std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config);

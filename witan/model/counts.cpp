@@ -52,10 +52,22 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t positions = config.attention.learned_positions() ? config.attention.max_position_embeddings : 0;
 
   ParameterCounts counts;
-  counts.value_embeddings =
-      config.value_embedding_tables() * V * config.attention.num_query_groups * config.attention.value_head_dim(D);
+  const auto lora = lora_of(config);
+  const auto adapters_of_matrix = [&](const char* name, int64_t in, int64_t out) {
+    return lora && lora->adapts(name) ? lora->rank * (in + out) : 0;
+  };
+  // Embeddings for each layer: d channels of P in the table.
+  const int64_t d = config.hidden_size_per_layer_input, P = config.num_layers * d;
+  const int64_t layer_inputs =
+      d == 0 ? 0 : P * D + norm / D * d + adapters_of_matrix("per_layer_model_projection", D, P);
+  const int64_t layer_input = d == 0 ? 0
+                                     : 2 * d * D + norm + adapters_of_matrix("per_layer_input_gate", D, d) +
+                                           adapters_of_matrix("per_layer_projection", d, D);
+  counts.looked_up =
+      config.value_embedding_tables() * V * config.attention.num_query_groups * config.attention.value_head_dim(D) +
+      V * P;
   counts.exact = counts.active =
-      norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.value_embeddings;
+      norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.looked_up + layer_inputs;
   const int64_t mtp = config.mtp_num_layers * (2 * D * D + 3 * norm);  // of MTP modules beside their blocks
   counts.exact += mtp + config.streams.head_parameters(D);
   counts.active += mtp + config.streams.head_parameters(D);
@@ -81,7 +93,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t halves = (std::holds_alternative<NoMixer>(layer.mixer) ? 0 : 1) + (layer.has_mlp() ? 1 : 0);
     const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1) + (layer.parallel_mlp ? 3 : 0);
     const int64_t always = mixer.weights + mixer.vectors + mixer.adapters + adapters.shared + biases + norms * norm +
-                           halves * config.streams.half_parameters(D) + scalars + parallel +
+                           halves * config.streams.half_parameters(D) + scalars + parallel + layer_input +
                            (layer.moe ? E * D + router_vectors + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;

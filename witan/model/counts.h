@@ -7,10 +7,10 @@
 namespace witan {
 
 struct ParameterCounts {
-  int64_t exact = 0;             // all, MTP modules included, which are trained but not used by generation
-  int64_t active = 0;            // those that one token uses
-  int64_t experts = 0;           // those in experts
-  int64_t value_embeddings = 0;  // those in tables of value embeddings
+  int64_t exact = 0;      // all, MTP modules included, which are trained but not used by generation
+  int64_t active = 0;     // those that one token uses
+  int64_t experts = 0;    // those in experts
+  int64_t looked_up = 0;  // those in tables of value embeddings and of embeddings for each layer
   // The numbers that Megatron-LM prints: 2 H² [(1 + G/A) + 1.5 F/H + 2/H] for each layer (1.5: SwiGLU, else 1; F of all
   // experts and shared experts of the layer together), plus 2 H, and 2 H V (H V when tied). They count norms too often,
   // and routers, biases and learned positions not at all. Latent attention is counted exactly.

@@ -121,6 +121,8 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   build_value_embeddings(builder, stage);
   if (config.embedding_norm)
     embedding_norm_ = build<Norm>(stage.first, builder.in_unit(kEmbeddingUnit) / "embedding_norm", config.norm, hidden);
+  if (config.hidden_size_per_layer_input > 0)
+    per_layer_inputs_ = build<PerLayerInputs>(true, builder.in_unit(kEmbeddingUnit), config);
   build_layers(builder, axes, stage);
   if (config.streams.any())
     head_streams_ = build<HyperConnection>(stage.last, in_last / "head_hc", config.streams, hidden,
@@ -150,7 +152,7 @@ std::vector<Unit> Transformer::units() {
   };
   std::vector<Module*> embeddings = {embedding_.get(), position_embedding_.get()};
   for (const auto& table : value_embeddings_) embeddings.push_back(table.get());
-  embeddings.push_back(embedding_norm_.get());
+  embeddings.insert(embeddings.end(), {embedding_norm_.get(), per_layer_inputs_.get()});
   add({Unit::Kind::embedding, 0, "embedding", 0}, embeddings);
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) add({Unit::Kind::block, 0, block->path(), 0}, {block.get()});
@@ -211,8 +213,8 @@ std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, cons
 void Transformer::build_value_embeddings(const Builder& builder, const StageLayers& stage) {
   require<ConfigError>(
       !config_.joins_layers() || (stage.first && stage.last && stage.count() == 1),
-      "value_embedding_freq, skip_connections and embedding_residual join layers that a pipeline puts on "
-      "different ranks; set pipeline_model_parallel_size = 1");
+      "value_embedding_freq, skip_connections, embedding_residual and hidden_size_per_layer_input join layers that a "
+      "pipeline puts on different ranks; set pipeline_model_parallel_size = 1");
   const int64_t padding = config_.padded_vocab_size() - config_.vocab_size;
   const int64_t channels = config_.attention.num_query_groups * config_.attention.value_head_dim(config_.hidden_size);
   for (int64_t table = 1; table <= config_.value_embedding_tables(); ++table)
@@ -230,7 +232,7 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const bool held = chunk != stage.chunks.end();
     Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
     if (!config_.fp8(layer)) here.fp8 = nullptr;
-    if (held) check_choice(layer, *chunk);
+    if (held) check_keys(layer, *chunk);
     auto block =
         build<Block>(held, here / "layers" / std::to_string(layer), config_, layers_[static_cast<size_t>(layer)], axes);
     if (!held) continue;
@@ -239,7 +241,13 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
   }
 }
 
-void Transformer::check_choice(int64_t layer, const LayerRange& chunk) const {
+void Transformer::check_keys(int64_t layer, const LayerRange& chunk) const {
+  if (const auto* const heads = std::get_if<MultiHeadSpec>(&layers_[static_cast<size_t>(layer)].mixer);
+      heads != nullptr && heads->sharing)
+    require<ConfigError>(chunk.contains(heads->sharing->of), "num_kv_shared_layers = ", config_.num_kv_shared_layers,
+                         ": layer ", layer, " attends to keys and values of layer ", heads->sharing->of,
+                         ", which is in another pipeline stage: let one stage, and one virtual one, have all of these "
+                         "layers, or set pipeline_model_parallel_size = 1");
   const auto* const latent = std::get_if<LatentSpec>(&layers_[static_cast<size_t>(layer)].mixer);
   if (latent == nullptr || !latent->indexer.any()) return;
   require<ConfigError>(chunk.contains(latent->indexer.from), "dsa_indexer_freq: layer ", layer,
@@ -253,11 +261,10 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   const PassGuard pass(tape, units_);
   ModelOutput out;
   const Positions where = with_shared(tape.stream(), input.where);
-  std::vector<Var> values;
+  Embedded embedded;
   if (!x.defined()) {
-    Embedded embedded = embed(tape, input);
+    embedded = embed(tape, input);
     x = to_streams(tape, embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness));
-    values = std::move(embedded.values);
   }
   const TokenSource source = source_of(input, input.tokens);
   const auto took = [&](const Block& block, BlockOutput next) {
@@ -273,7 +280,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   const Chunk& blocks = chunks_[static_cast<size_t>(chunk)];
   const bool lanes = tensor_side_ != nullptr && x.size(0) % 2 == 0 && !blocks.empty();
   const Residual residual = lanes ? through_in_lanes(tape, *tensor_side_, blocks, {std::move(x), {}}, where, experts)
-                                  : through(tape, blocks, {std::move(x), {}}, std::move(values), run);  // [B, S, D]
+                                  : through(tape, blocks, {std::move(x), {}}, std::move(embedded), run);  // [B, S, D]
   if (!last_ || chunk + 1 < chunks()) {
     out.x = residual.sum(tape);
     return out;
@@ -310,7 +317,7 @@ void Transformer::predict_ahead(Tape& tape, const ModelInput& input, const Posit
 }
 
 template <class Run>
-Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::vector<Var> values, const Run& run) {
+Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, Embedded embedded, const Run& run) {
   if (!config_.joins_layers()) {
     for (const auto& block : chunk) x = run(*block, BlockInputs(), std::move(x));
     return x;
@@ -323,7 +330,8 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
     if (spec.embedding_residual) beside.embedding = embedding;
     if (spec.skip_from) beside.skip = std::move(outputs[static_cast<size_t>(*spec.skip_from)]);
     if (const int64_t table = mixer_kind(spec.mixer).value_embedding(); table > 0)
-      beside.values = values[static_cast<size_t>(table - 1)];
+      beside.values = embedded.values[static_cast<size_t>(table - 1)];
+    if (!embedded.own.empty()) beside.own = std::move(embedded.own[layer]);
     x = run(*chunk[layer], beside, std::move(x));
     if (!config_.skip_connections || layer >= layers_.size() / 2) continue;
     x = {x.sum(tape), {}};
@@ -336,6 +344,7 @@ Positions Transformer::with_shared(Stream& stream, const Positions& where) const
   Positions with = where;
   with.tables = rotary_tables(stream, where);
   with.chosen = chosen_keys();
+  with.lent = lent_heads();
   if (exchanges_channels_ != nullptr && where.sequence_ids.defined() && !where.hints.one_sequence_per_row)
     with.whole_ids = gather_sequence_ids(stream, where.sequence_ids, *exchanges_channels_);
   return with;
@@ -347,6 +356,10 @@ std::shared_ptr<ChosenKeys> Transformer::chosen_keys() const {
     return latent != nullptr && latent->indexer.lends;
   };
   return std::ranges::any_of(layers_, lends) ? std::make_shared<ChosenKeys>() : nullptr;
+}
+
+std::shared_ptr<LentHeads> Transformer::lent_heads() const {
+  return config_.num_kv_shared_layers > 0 ? std::make_shared<LentHeads>() : nullptr;
 }
 
 // One table for each kind of rotation among the layers. With biases, queries and keys are projected separately, and
@@ -367,7 +380,12 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   Embedded out;
   for (const auto& table : value_embeddings_) out.values.push_back(table->forward(tape, input.tokens));
   if (most_positions()) check_length(input);
+  Var rows;
+  if (per_layer_inputs_) rows = per_layer_inputs_->rows(tape, input.tokens);
   out.x = embedded(tape, embedding_->forward(tape, input.tokens), input.where.positions);
+  if (!per_layer_inputs_) return out;
+  const UnitGuard projection(tape, units_, kEmbeddingUnit);  // its backward reads the weight
+  out.own = per_layer_inputs_->forward(tape, rows, out.x, input.randomness);
   return out;
 }
 
@@ -479,21 +497,22 @@ Residual Transformer::read(Stream& stream, const ModelInput& input, const Sequen
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
   where.chosen = chosen_keys();
+  where.lent = lent_heads();
   where.tables = rotary_tables(stream, where, true);  // tables are small, and each kernel that is saved counts
-  auto state = states.begin();
-  for (int before = 0; before < chunk; ++before) state += std::ssize(chunks_[static_cast<size_t>(before)]);
+  auto first = states.begin();
+  for (int before = 0; before < chunk; ++before) first += std::ssize(chunks_[static_cast<size_t>(before)]);
+  const int64_t first_layer = chunks_[static_cast<size_t>(chunk)].empty() ? 0 : numbers_[static_cast<size_t>(chunk)][0];
+  auto state = first;
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
-    return block.decode(tape, std::move(in), beside, input.tokens, where, (state++)->get());
+    const auto& sharing = block.sharing();
+    const auto& its = sharing ? first[sharing->of - first_layer] : *state;
+    ++state;
+    return block.decode(tape, std::move(in), beside, input.tokens, where, its.get());
   };
   Embedded embedded;
-  if (x.defined()) {
-    embedded.x = tape.constant(std::move(x));
-  } else {
-    embedded = embed(tape, input);
-    embedded.x = to_streams(tape, std::move(embedded.x));
-  }
-  Residual out =
-      through(tape, chunks_[static_cast<size_t>(chunk)], {std::move(embedded.x), {}}, std::move(embedded.values), run);
+  if (!x.defined()) embedded = embed(tape, input);
+  Var begin = x.defined() ? tape.constant(std::move(x)) : to_streams(tape, std::move(embedded.x));
+  Residual out = through(tape, chunks_[static_cast<size_t>(chunk)], {std::move(begin), {}}, std::move(embedded), run);
   const bool ends = last_ && chunk + 1 == chunks();
   return ends ? std::move(out) : Residual{out.sum(tape), {}};
 }

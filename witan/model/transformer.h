@@ -2,7 +2,8 @@
 //
 // Options from modded-nanogpt (Jordan et al., 2024): a norm after the embedding; value embeddings, which add a row for
 // each token to the values of attention; skip connections from the first half of the layers to the second, from the
-// first layer to the last and so on (U-net); the embedding mixed into layers' inputs; a soft cap on the logits.
+// first layer to the last and so on (U-net); the embedding mixed into layers' inputs; a soft cap on the logits. From
+// Gemma 3n and 4: embeddings of tokens for each layer (model/per_layer_inputs.h).
 #pragma once
 
 #include <memory>
@@ -104,6 +105,7 @@ class Transformer : public Module {
   struct Embedded {
     Var x;                    // [B, S, D], of the residual stream
     std::vector<Var> values;  // [B, S, G hd_v / n] of each table of value embeddings
+    std::vector<Var> own;     // [B, S, d] for each layer, of the residual stream; empty: layers have none
   };
 
   Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes, const StageLayers& stage);
@@ -116,11 +118,12 @@ class Transformer : public Module {
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);
-  // Throws ConfigError if a layer of this chunk uses the choice of an indexer of another one.
-  void check_choice(int64_t layer, const LayerRange& chunk) const;
+  // Throws ConfigError if a layer of this chunk uses the keys that a layer of another one makes or chooses.
+  void check_keys(int64_t layer, const LayerRange& chunk) const;
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool generation = false) const;
   std::shared_ptr<ChosenKeys> chosen_keys() const;  // null if no layer uses another one's choice
+  std::shared_ptr<LentHeads> lent_heads() const;    // null if no layer uses another one's keys and values
   // Adds the rotary tables and the ids of whole sequences that all layers share.
   Positions with_shared(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);
@@ -138,8 +141,9 @@ class Transformer : public Module {
   Var gathered(Tape& tape, Var logits);
   Var capped(Tape& tape, Var logits) const;
   // Calls run(block, its inputs, x) -> x for each layer of a chunk, and passes on the layers' other outputs.
+  // `embedded` has what layers read beside the residual stream.
   template <class Run>
-  Residual through(Tape& tape, const Chunk& chunk, Residual x, std::vector<Var> values, const Run& run);
+  Residual through(Tape& tape, const Chunk& chunk, Residual x, Embedded embedded, const Run& run);
 
   ModelConfig config_;
   UnitAccess* units_ = nullptr;
@@ -154,7 +158,8 @@ class Transformer : public Module {
   std::unique_ptr<Embedding> embedding_;           // null on other stages
   std::unique_ptr<Embedding> position_embedding_;  // null on other stages, or if positions are not learned
   std::vector<std::unique_ptr<Embedding>> value_embeddings_;
-  std::unique_ptr<Norm> embedding_norm_;  // null on other stages, or if there is none
+  std::unique_ptr<Norm> embedding_norm_;              // null on other stages, or if there is none
+  std::unique_ptr<PerLayerInputs> per_layer_inputs_;  // null if layers have no embeddings of their own
   std::vector<Chunk> chunks_;
   std::vector<std::vector<int64_t>> numbers_;      // the numbers of the chunks' layers in the whole model
   std::unique_ptr<HyperConnection> head_streams_;  // null on other stages, or if the residual stream is a single one

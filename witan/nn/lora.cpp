@@ -31,11 +31,28 @@ bool LoraConfig::adapts(std::string_view name) const {
 }
 
 const std::vector<std::string>& lora_target_names() {
-  static const std::vector<std::string> names = {"q_proj",    "k_proj",   "v_proj",   "o_proj",
-                                                 "g_proj",    "z_proj",   "x_proj",   "B_proj",
-                                                 "C_proj",    "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
-                                                 "kv_b_proj", "wq_b",     "wk",       "weights_proj",
-                                                 "gate_proj", "up_proj",  "down_proj"};
+  static const std::vector<std::string> names = {"q_proj",
+                                                 "k_proj",
+                                                 "v_proj",
+                                                 "o_proj",
+                                                 "g_proj",
+                                                 "z_proj",
+                                                 "x_proj",
+                                                 "B_proj",
+                                                 "C_proj",
+                                                 "q_a_proj",
+                                                 "q_b_proj",
+                                                 "kv_a_proj_with_mqa",
+                                                 "kv_b_proj",
+                                                 "wq_b",
+                                                 "wk",
+                                                 "weights_proj",
+                                                 "gate_proj",
+                                                 "up_proj",
+                                                 "down_proj",
+                                                 "per_layer_input_gate",
+                                                 "per_layer_projection",
+                                                 "per_layer_model_projection"};
   return names;
 }
 

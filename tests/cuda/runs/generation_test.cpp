@@ -52,12 +52,21 @@ ModelConfig qwen_model(const std::string& dtype) {
   return config;
 }
 
+ModelConfig small_gemma_model(const std::string& dtype) {
+  ModelConfig config = gpu_model(dtype, 0);
+  testing::add_small_gemma4_features(config, "15,0");
+  config.attention.kv_channels = 64;
+  config.attention.window_kv_channels = config.hidden_size_per_layer_input = 32;
+  return config;
+}
+
 std::vector<std::pair<std::string, ModelConfig>> models(const std::string& dtype) {
   return {{"dense", gpu_model(dtype, 0)},
           {"experts", gpu_model(dtype, 8)},
           {"gpt-oss", gpt_oss_model(dtype)},
           {"deepseek", deepseek_model(dtype)},
-          {"qwen", qwen_model(dtype)}};
+          {"qwen", qwen_model(dtype)},
+          {"small gemma", small_gemma_model(dtype)}};
 }
 
 std::vector<GenerationRequest> requests_of(const std::vector<int64_t>& lengths, double temperature) {

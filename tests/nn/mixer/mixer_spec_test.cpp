@@ -68,7 +68,17 @@ std::vector<Named> kinds() {
   MixerSpec with_values = spec_of([](AttentionConfig&) {});
   std::get<MultiHeadSpec>(with_values).value_scale = true;
   std::get<MultiHeadSpec>(with_values).value_table = 1;
-  return {{"grouped", spec_of([](AttentionConfig& c) { c.v_head_dim = 5; })},
+  const auto sharing = [](const KeySharing& keys) {
+    MixerSpec spec = spec_of([](AttentionConfig& c) {
+      c.qk_layernorm = c.v_l2_norm = true;
+      c.window_size = "2,0";
+    });
+    std::get<MultiHeadSpec>(spec).sharing = keys;
+    return spec;
+  };
+  return {{"lent keys", sharing({.of = 0})},
+          {"borrowed keys", sharing({.of = 0, .borrows = true})},
+          {"grouped", spec_of([](AttentionConfig& c) { c.v_head_dim = 5; })},
           {"norms of heads, sinks, biases", spec_of([](AttentionConfig& c) {
              c.qk_layernorm = c.add_qkv_bias = true;
              c.softmax_type = "learnable";
@@ -137,7 +147,8 @@ TEST(MixerSpec, StatesHaveTheDeclaredBytes) {
       const StateSize size{.rows = 3, .positions = 20, .all_positions = exact, .chunks = exact, .cache = cache};
       const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::bf16), {.width = kWidth}, {});
       const int64_t declared = 3 * mixer_kind(spec).state_bytes(size, DType::bf16).of_row();
-      EXPECT_EQ(mixer ? mixer->make_state(rank.stream, size, DType::bf16)->bytes() : 0, declared);
+      const auto state = mixer ? mixer->make_state(rank.stream, size, DType::bf16) : nullptr;
+      EXPECT_EQ(state ? state->bytes() : 0, declared);
     }
 }
 

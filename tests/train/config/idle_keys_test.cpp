@@ -106,6 +106,8 @@ std::vector<Case> cases() {
   add({"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"}, {"fp8_format = 'hybrid'"},
       {"fp8_format = 'hybrid'", "first_last_layers_bf16 = true"},
       "first_last_layers_bf16 = true; here first_last_layers_bf16 = false");
+  add({"use_double_wide_mlp"}, {"num_experts = 0"}, {"num_experts = 0", "num_kv_shared_layers = 1"},
+      "num_kv_shared_layers above 0; here num_kv_shared_layers = 0");
   add({"num_query_groups"}, {"multi_latent_attention = true"}, {}, "multi_latent_attention = false");
   add({"rotary_base", "rotary_percent", "rotary_proportional", "rotary_interleaved"},
       {"position_embedding_type = 'none'"}, {}, "position_embedding_type = rope; here position_embedding_type = none");
@@ -255,6 +257,8 @@ TEST(IdleKeys, TensorOverlapNamesWhatItLacks) {
             "recompute_modules without mlp; here recompute_modules = mlp"},
            {"value_embedding_freq = '[1,0]'", "value_embedding_freq = none; here value_embedding_freq = [1,0]"},
            {"skip_connections = true", "skip_connections = false; here skip_connections = true"},
+           {"hidden_size_per_layer_input = 4", "hidden_size_per_layer_input = 0; here hidden_size_per_layer_input = 4"},
+           {"num_kv_shared_layers = 1", "num_kv_shared_layers = 0; here num_kv_shared_layers = 1"},
            {"embedding_residual = true", "embedding_residual = false; here embedding_residual = true"},
            {"log_activations = 3", "log_activations = 0; here log_activations = 3"},
            {"multi_latent_attention = true", "multi_latent_attention = false; here multi_latent_attention = true"},

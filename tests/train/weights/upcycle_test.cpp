@@ -302,6 +302,9 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   config.model.moe.moe_parallel_mlp = true;
   expect(config, "makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them", ConfigError(""));
   config = moe_config("copied");
+  config.model.use_double_wide_mlp = true;
+  expect(config, "makes experts of one width, and use_double_wide_mlp = true gives dense MLPs two", ConfigError(""));
+  config = moe_config("copied");
   config.train.upcycle = "absent";
   expect(config, "upcycle = absent: there is neither a checkpoint, nor a run in ", CheckpointError(""));
 

@@ -91,7 +91,7 @@ double weight_bytes(const ModelConfig& config, int64_t tokens) {
   }
   // An embedding that is not the head too is read row by row.
   const int64_t rows = config.untie_embeddings_and_output_weights ? config.vocab_size * config.hidden_size : 0;
-  const auto dense = static_cast<double>(counts.exact - counts.experts - counts.value_embeddings - rows);
+  const auto dense = static_cast<double>(counts.exact - counts.experts - counts.looked_up - rows);
   return (dense + visited * static_cast<double>(counts.experts)) * static_cast<double>(size_of(config.compute_dtype()));
 }
 

@@ -18,10 +18,6 @@ std::pair<std::string, std::string_view> block_and_rest(std::string_view name, i
   return {cat("blk.", number, "."), rest};
 }
 
-bool has_vocabulary_rows(std::string_view name) {
-  return name == "embedding.weight" || name == "head.weight";
-}
-
 // Visits the file's tensors that a rule uses: name, shape and piece.
 class GgufLinker {
  public:

@@ -59,7 +59,7 @@ class CachedStep {
 
   void whole(const Part& part) {
     attend_whole(stream_, part.y, {part.q, part.k, part.v, heads_.scale, heads_.window, heads_.sinks});
-    cache_.append(stream_, part.k, part.v, part.tokens);
+    if (!heads_.kept) cache_.append(stream_, part.k, part.v, part.tokens);
   }
   // Attends from tokens of sequences that are in the cache, in pieces if a window's ring has no room for all of them.
   void continued(const Part& part) {
@@ -77,7 +77,7 @@ class CachedStep {
     return {tokens_of(part.tokens, first, count), of(part.q), of(part.k), of(part.v), of(part.y), of(part.value_q)};
   }
   void few(const Part& part) {
-    if (part.k.defined()) cache_.append(stream_, part.k, part.v, part.tokens);
+    if (part.k.defined() && !heads_.kept) cache_.append(stream_, part.k, part.v, part.tokens);
     const int64_t T = part.q.size(1), H = part.q.size(2);
     const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
     const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();

@@ -92,15 +92,17 @@ struct CachedHeads {
   int64_t window = 0;   // positions that a token sees; 0: all up to its own
   Tensor sinks = {};    // [H], or undefined (kernels/attention/attention.h)
   Tensor value_q = {};  // [1, T, H, hd_v]: queries of values, if these are latents (kernels/attention/kv_cache.h)
+  bool kept = false;    // the cache, of another layer, has k and v already, and keeps all positions
 };
 
 // Attention within a sequence that begins, y [1, T, H, hd_v], without reading a cache.
 void attend_whole(Stream& stream, const Tensor& y, const CachedHeads& heads);
 
-// Appends the tokens' keys and values to the cache and returns the attention output [1, T, H, hd_v]. The kernel of
-// training (on a GPU in deterministic mode) computes sequences that begin; a kernel for few tokens computes the others.
-// On the CPU and with hints.batch_invariant a token's result does not depend on the step's other tokens, and has the
-// bits of the forward of the whole sequence. Throws ShapeError when a sequence outgrows the cache.
+// Appends the tokens' keys and values to the cache, unless it has them, and returns the attention output
+// [1, T, H, hd_v]. The kernel of training (on a GPU in deterministic mode) computes sequences that begin; a kernel for
+// few tokens computes the others. On the CPU and with hints.batch_invariant a token's result does not depend on the
+// step's other tokens, and has the bits of the forward of the whole sequence. Throws ShapeError when a sequence
+// outgrows the cache.
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const kernels::CacheTokens& tokens,
                          const kernels::AttentionHints& hints, const KvCache& cache);
 

@@ -97,7 +97,8 @@ bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_
 }
 
 std::string MultiHeadSpec::describe() const {
-  return AttentionSpec::describe() + (value_table > 0 ? cat(", value embedding ", value_table) : "");
+  return cat(AttentionSpec::describe(), value_table > 0 ? cat(", value embedding ", value_table) : "",
+             borrows() ? cat(", keys and values of layer ", sharing->of) : "");
 }
 
 std::unique_ptr<TokenMixer> MultiHeadSpec::make(const Builder& builder, const MixerModel& model,
@@ -106,8 +107,10 @@ std::unique_ptr<TokenMixer> MultiHeadSpec::make(const Builder& builder, const Mi
 }
 
 MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
-  const int64_t D = model.width, q = num_attention_heads * qk_head_dim, k = num_query_groups * qk_head_dim,
-                v = values_from_keys ? 0 : num_query_groups * v_head_dim, y = num_attention_heads * v_head_dim;
+  const int64_t D = model.width, q = num_attention_heads * qk_head_dim,
+                k = borrows() ? 0 : num_query_groups * qk_head_dim,
+                v = borrows() || values_from_keys ? 0 : num_query_groups * v_head_dim,
+                y = num_attention_heads * v_head_dim;
   MixerCounts counts{.weights = D * (q + k + v + y + (output_gate ? y : 0))};
   const bool biases = model.bias != Bias::none;
   if (biases || qkv_bias) counts.vectors += q + k + v;
@@ -116,15 +119,16 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   if (sinks) counts.vectors += num_attention_heads;
   const int64_t vectors = (model.norm.norm_weight ? 1 : 0) + (model.norm.norm_bias ? 1 : 0);
   if (qk_norm == QkNorm::full_width) counts.vectors += (q + k) * vectors;
-  if (qk_norm == QkNorm::per_head || qk_norm == QkNorm::per_head_rotated) counts.vectors += 2 * qk_head_dim * vectors;
+  if (qk_norm == QkNorm::per_head || qk_norm == QkNorm::per_head_rotated)
+    counts.vectors += (borrows() ? 1 : 2) * qk_head_dim * vectors;
   counts.vectors += (value_scale ? 1 : 0) + (value_table > 0 ? 1 : 0);
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
     if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
   };
   add("q_proj", D, q);
-  add("k_proj", D, k);
-  if (!values_from_keys) add("v_proj", D, v);
+  if (k > 0) add("k_proj", D, k);
+  if (v > 0) add("v_proj", D, v);
   add("o_proj", y, D);
   if (output_gate) add("g_proj", D, y);
   return counts;
@@ -136,16 +140,25 @@ double MultiHeadSpec::megatron_weights(const MixerModel& model, int64_t seq_leng
              A = static_cast<double>(num_attention_heads), G = static_cast<double>(num_query_groups),
              channels = static_cast<double>(qk_head_dim + v_head_dim);
   const double gate = output_gate ? H * A * static_cast<double>(v_head_dim) : 0;
-  const double shared = values_from_keys ? H * G * static_cast<double>(v_head_dim) : 0;  // by keys and values
+  const double of_keys = H * G * static_cast<double>(qk_head_dim), of_values = H * G * static_cast<double>(v_head_dim);
+  const double shared = borrows() ? of_keys + of_values : values_from_keys ? of_values : 0;
   return H * (A + G) * channels - shared + gate + S * A * channels;
 }
 
 // Queries, keys and values are also kept as they were before their norms; the gate, and what it multiplies.
 double MultiHeadSpec::kept_channels() const {
-  const int64_t normed = qk_norm == QkNorm::none ? 0 : (num_attention_heads + num_query_groups) * qk_head_dim;
+  const int64_t groups = borrows() ? 0 : num_query_groups;
+  const int64_t normed = qk_norm == QkNorm::none ? 0 : (num_attention_heads + groups) * qk_head_dim;
   const int64_t gated = output_gate ? 2 * num_attention_heads * v_head_dim : 0;
-  const int64_t of_values = v_norm ? num_query_groups * v_head_dim : 0;
-  return AttentionSpec::kept_channels() + static_cast<double>(normed + of_values + gated);
+  const int64_t of_values = v_norm ? groups * v_head_dim : 0, borrowed = borrows() ? key_channels() : 0;
+  return AttentionSpec::kept_channels() + static_cast<double>(normed + of_values + gated - borrowed);
+}
+
+StateBytes MultiHeadSpec::state_bytes(const StateSize& size, DType dtype) const {
+  if (borrows()) return {};
+  StateSize kept = size;
+  kept.all_positions = size.all_positions || lends();
+  return AttentionSpec::state_bytes(kept, dtype);
 }
 
 std::string MultiHeadSpec::tensor_refusal(int64_t ranks) const {

@@ -1,6 +1,8 @@
 // Attention as a kind of token mixer: its sizes, and how ranks divide it.
 #pragma once
 
+#include <optional>
+
 #include "witan/nn/mixer/mixer_kind.h"
 
 namespace witan {
@@ -52,6 +54,12 @@ bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_
 // The norm of queries and keys: before they rotate, or per_head_rotated after it (HunYuan).
 enum class QkNorm : uint8_t { none, per_head, per_head_rotated, full_width, l2 };
 
+// Keys and values to which several layers attend (Gemma 3n and 4's num_kv_shared_layers).
+struct KeySharing {
+  int64_t of = 0;        // the layer that makes them: this one, or an earlier one
+  bool borrows = false;  // an earlier one: this layer has queries only
+};
+
 // Multi-head, grouped-query and multi-query attention (nn/attention/grouped_query.h).
 struct MultiHeadSpec : public AttentionSpec {
   QkNorm qk_norm = QkNorm::none;
@@ -64,6 +72,10 @@ struct MultiHeadSpec : public AttentionSpec {
   bool v_norm = false;            // heads of values are divided by their root mean squares
   bool values_from_keys = false;  // values are the projection of keys (Gemma 4's attention_k_eq_v)
 
+  std::optional<KeySharing> sharing = {};  // none: the keys and values are for this layer alone
+
+  bool lends() const { return sharing && !sharing->borrows; }
+  bool borrows() const { return sharing && sharing->borrows; }
   // Whether queries and keys are normalised or clamped before they rotate.
   bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }
 
@@ -73,10 +85,13 @@ struct MultiHeadSpec : public AttentionSpec {
   MixerCounts parameters(const MixerModel& model) const override;
   double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
   double kept_channels() const override;
+  // A layer that borrows keys and values has no state. One that lends them keeps all positions even with a window: a
+  // layer that borrows them attends after a step's tokens are in the state, which would have pushed the first out.
+  StateBytes state_bytes(const StateSize& size, DType dtype) const override;
   // Ranks shard the query groups, or several ranks share a group and shard its channels.
   std::string tensor_refusal(int64_t ranks) const override;
   bool sums_over_tensor_ranks() const override { return qk_norm == QkNorm::full_width; }
-  std::string_view key_against_lanes() const override { return ""; }
+  std::string_view key_against_lanes() const override { return sharing ? "num_kv_shared_layers" : ""; }
   std::string context_parts(int64_t tensor) const override;
   // Prepared heads make their own angles in training, and read shared ones in generation.
   const kernels::RopeArgs* shared_rotation(bool generation) const override;

@@ -27,6 +27,13 @@ Initialization sinks_init(const Builder& builder) {
   return builder.torch ? Initialization{Initialization::Kind::zeros} : Initialization{.std = builder.init_std};
 }
 
+// A projection to keys or values with these rows of `memory`; null if there are none.
+std::unique_ptr<Linear> projection(const Builder& builder, const Tensor& memory, int64_t first, int64_t rows,
+                                   int64_t width, int64_t out, Bias bias) {
+  if (rows == 0) return nullptr;
+  return std::make_unique<Linear>(builder.at(memory, first, rows), width, out, builder.init_std, bias, Divided::out());
+}
+
 }  // namespace
 
 GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width,
@@ -36,27 +43,22 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
       axis_(builder.tensor),
       heads_(builder.share(spec.num_attention_heads)),
       groups_(std::max<int64_t>(builder.share(spec.num_query_groups), 1)),
-      key_channels_(builder.share(spec.num_query_groups * spec.qk_head_dim)),
-      value_channels_(spec.values_from_keys ? 0 : builder.share(spec.num_query_groups * spec.v_head_dim)),
+      key_channels_(spec.borrows() ? 0 : builder.share(spec.num_query_groups * spec.qk_head_dim)),
+      value_channels_(spec.borrows() || spec.values_from_keys ? 0
+                                                              : builder.share(spec.num_query_groups * spec.v_head_dim)),
       dropout_(builder / "dropout", spec.dropout),
       context_(context, spec, builder.tensor_ranks()),
       projections_(builder.side_by_side({heads_ * spec.qk_head_dim + key_channels_ + value_channels_, width})),
       q_proj_((builder / "q_proj").at(projections_, 0, heads_ * spec.qk_head_dim), width,
               spec.num_attention_heads * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
               Divided::out()),
-      k_proj_((builder / "k_proj").at(projections_, heads_ * spec.qk_head_dim, key_channels_), width,
-              spec.num_query_groups * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
-              Divided::out()),
-      v_proj_(
-          spec.values_from_keys
-              ? nullptr
-              : std::make_unique<Linear>(
-                    (builder / "v_proj").at(projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_),
-                    width, spec.num_query_groups * spec.v_head_dim, builder.init_std,
-                    spec.qkv_bias ? Bias::zeros : bias, Divided::out())),
+      k_proj_(projection(builder / "k_proj", projections_, heads_ * spec.qk_head_dim, key_channels_, width,
+                         spec.num_query_groups * spec.qk_head_dim, spec.qkv_bias ? Bias::zeros : bias)),
+      v_proj_(projection(builder / "v_proj", projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_,
+                         width, spec.num_query_groups * spec.v_head_dim, spec.qkv_bias ? Bias::zeros : bias)),
       o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std,
               spec.output_bias ? Bias::zeros : bias, Divided::in()) {
-  for (Linear* child : {&q_proj_, &k_proj_, v_proj_.get(), &o_proj_})
+  for (Linear* child : {&q_proj_, k_proj_.get(), v_proj_.get(), &o_proj_})
     if (child != nullptr) add_child(*child);
   if (spec.output_gate)
     add_child(g_proj_.emplace(builder / "g_proj", width, spec.num_attention_heads * spec.v_head_dim, builder.init_std,
@@ -68,9 +70,10 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
     const NormConfig of_heads = spec.qk_norm == QkNorm::l2 ? unweighted(norm) : norm;
     const int64_t queries = full_width ? spec.num_attention_heads : 1, keys = full_width ? spec.num_query_groups : 1;
     add_child(q_norm_.emplace(of_norms / "q_norm", of_heads, queries * spec.qk_head_dim, full_width));
-    add_child(k_norm_.emplace(of_norms / "k_norm", of_heads, keys * spec.qk_head_dim, full_width));
+    if (!spec.borrows()) add_child(k_norm_.emplace(of_norms / "k_norm", of_heads, keys * spec.qk_head_dim, full_width));
   }
-  if (spec.v_norm) add_child(v_norm_.emplace(own_heads / "v_norm", unweighted(norm), spec.v_head_dim));
+  if (spec.v_norm && !spec.borrows())
+    add_child(v_norm_.emplace(own_heads / "v_norm", unweighted(norm), spec.v_head_dim));
   if (spec.sinks)
     sinks_ = &add_parameter(builder.of_kind(ParameterKind::biases), "sinks", {spec.num_attention_heads},
                             sinks_init(builder), false, TensorSplit{0});
@@ -95,10 +98,19 @@ Var GroupedQueryAttention::mix_values(Tape& tape, const Var& v, const Var& embed
   return ops::scaled_sum(tape, {v, scale}, {ops::reshape(tape, embedded, v.shape()), tape.parameter(*embedded_scale_)});
 }
 
+GroupedQueryAttention::Heads GroupedQueryAttention::borrow(Tape& tape, const Var& x, const Positions& where,
+                                                           const Randomness& randomness) {
+  Var q = q_proj_.forward(tape, x, randomness), none;
+  if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, none);
+  q = ops::reshape(tape, q, {x.size(0), x.size(1), heads_, spec_.qk_head_dim});
+  const LentHeads::Heads& lent = where.lent->of_layer.at(spec_.sharing->of);
+  return {prepare(tape, {std::move(q), {}, {}}, where).q, lent.keys, lent.values};
+}
+
 GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where,
                                                             const Var& embedded, const Randomness& randomness) {
   const int64_t B = x.size(0), S = x.size(1);
-  Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness),
+  Var q = q_proj_.forward(tape, x, randomness), k = k_proj_->forward(tape, x, randomness),
       v = v_proj_ ? v_proj_->forward(tape, x, randomness) : k;
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
   v = mix_values(tape, v, embedded);
@@ -121,11 +133,11 @@ void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
     x = ops::reshape(tape, norm.forward(tape, x, false), shape);
   };
   normalise(*q_norm_, q, heads_ * spec_.qk_head_dim);
-  normalise(*k_norm_, k, key_channels_);
+  if (k.defined()) normalise(*k_norm_, k, key_channels_);
 }
 
 bool GroupedQueryAttention::normalises_in_one_pass() const {
-  if (spec_.qk_norm != QkNorm::per_head || spec_.clip_qkv > 0) return false;
+  if (spec_.qk_norm != QkNorm::per_head || spec_.clip_qkv > 0 || spec_.borrows()) return false;
   const NormConfig& norm = q_norm_->config();
   return norm.normalization == "RMSNorm" && norm.norm_weight;
 }
@@ -141,13 +153,15 @@ GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads he
   const bool rotated_first = spec_.qk_norm == QkNorm::per_head_rotated;
   const auto normalise = [&] {
     heads.q = q_norm_->forward(tape, heads.q, false);
-    heads.k = k_norm_->forward(tape, heads.k, false);
+    if (heads.k.defined()) heads.k = k_norm_->forward(tape, heads.k, false);
   };
   if (q_norm_ && spec_.qk_norm != QkNorm::full_width && !rotated_first) normalise();
   if (spec_.clip_qkv > 0)
-    for (Var* x : {&heads.q, &heads.k, &heads.v}) *x = ops::clamp(tape, *x, spec_.clip_qkv);
+    for (Var* x : {&heads.q, &heads.k, &heads.v})
+      if (x->defined()) *x = ops::clamp(tape, *x, spec_.clip_qkv);
   if (spec_.rope.dims > 0)
-    for (Var* x : {&heads.q, &heads.k}) *x = ops::rope(tape, *x, where.positions, spec_.rope);
+    for (Var* x : {&heads.q, &heads.k})
+      if (x->defined()) *x = ops::rope(tape, *x, where.positions, spec_.rope);
   if (rotated_first) normalise();
   return heads;
 }
@@ -176,7 +190,9 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 }
 
 std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
-  const Var q = tape.parameter(q_proj_.weight()), k = tape.parameter(k_proj_.weight());
+  const Var q = tape.parameter(q_proj_.weight());
+  if (!k_proj_) return {q};
+  const Var k = tape.parameter(k_proj_->weight());
   if (!v_proj_) return {q, k};
   const Var v = tape.parameter(v_proj_->weight());
   if (!shares_groups() || gathers_channels()) return {q, k, v};
@@ -184,7 +200,7 @@ std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
 }
 
 bool GroupedQueryAttention::projects_separately() const {
-  return !v_proj_ || std::ranges::any_of(std::array<const Linear*, 3>{&q_proj_, &k_proj_, v_proj_.get()},
+  return !v_proj_ || std::ranges::any_of(std::array<const Linear*, 3>{&q_proj_, k_proj_.get(), v_proj_.get()},
                                          [](const Linear* projection) {
                                            return projection->has_bias() || projection->multiplies_in_fp8() ||
                                                   projection->has_adapters();
@@ -194,9 +210,11 @@ bool GroupedQueryAttention::projects_separately() const {
 GroupedQueryAttention::Heads GroupedQueryAttention::heads_of(Tape& tape, const Var& x, const Positions& where,
                                                              const std::vector<Var>& weights,
                                                              const Randomness& randomness, const Var& embedded) {
+  if (spec_.borrows()) return borrow(tape, x, where, randomness);
   Heads heads = projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
                                                             : project_together(tape, x, where, weights, embedded);
   if (v_norm_) heads.v = v_norm_->forward(tape, heads.v, false);
+  if (spec_.lends()) where.lent->of_layer[spec_.sharing->of] = {heads.k, heads.v};
   return heads;
 }
 
@@ -241,7 +259,9 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
 
 std::vector<ClippedLogits::Projection> GroupedQueryAttention::clipped() {
   std::vector<Projection> all;
-  for (const auto& [of, linear] : {std::pair{Projection::Of::queries, &q_proj_}, {Projection::Of::keys, &k_proj_}}) {
+  for (const auto& [of, linear] :
+       {std::pair{Projection::Of::queries, &q_proj_}, {Projection::Of::keys, k_proj_.get()}}) {
+    if (linear == nullptr) continue;
     all.push_back({&linear->weight(), of});
     if (Parameter* bias = linear->bias()) all.push_back({bias, of});
   }
@@ -249,7 +269,7 @@ std::vector<ClippedLogits::Projection> GroupedQueryAttention::clipped() {
 }
 
 bool GroupedQueryAttention::fills_cache_at_once(const kernels::CacheTokens& tokens) const {
-  return normalises_in_one_pass() && !projects_separately() && !gathers_channels() && !v_norm_ &&
+  return normalises_in_one_pass() && !spec_.lends() && !projects_separately() && !gathers_channels() && !v_norm_ &&
          value_scale_ == nullptr &&
          std::ranges::all_of(tokens.runs, [](const kernels::CacheRun& run) { return run.count == 1; });
 }
@@ -278,6 +298,7 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
   const auto& cache = dynamic_cast<const KvCache&>(state);
   CachedHeads heads{{}, {}, {}, scale(), spec_.window, sinks_ ? tape.parameter(*sinks_).value() : Tensor()};
+  heads.kept = spec_.borrows();
   if (fills_cache_at_once(where.cached) && !cache.key_scales.defined()) {
     heads.q = heads_to_cache(tape, tokens, where, cache);
   } else {
@@ -291,8 +312,11 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
 
 std::unique_ptr<SequenceState> GroupedQueryAttention::make_state(Stream& stream, const StateSize& size,
                                                                  DType dtype) const {
-  return std::make_unique<KvCache>(stream, size,
-                                   CachedChannels{groups_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window}, dtype);
+  if (spec_.borrows()) return nullptr;
+  const int64_t window =
+      spec_.lends() ? 0 : spec_.window;  // positions that the cache may forget: MultiHeadSpec::state_bytes
+  return std::make_unique<KvCache>(stream, size, CachedChannels{groups_, spec_.qk_head_dim, spec_.v_head_dim, window},
+                                   dtype);
 }
 
 }  // namespace witan

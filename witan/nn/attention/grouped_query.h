@@ -6,9 +6,10 @@
 // arXiv:2010.04245), each head by itself or all heads of a token together, then clamped, as values are, then rotated:
 // the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be mixed with rows of a value embedding
 // (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt, 2024): v = value_scale v_proj x + embedded_scale
-// row. Values may also be the projection of keys, and their heads divided by their root mean squares (Gemma 4, 2026). A
-// gate may multiply what o_proj reads by sigmoid(g_proj x) (Qiu et al., "Gated Attention for Large Language
-// Models", 2025, arXiv:2505.06708; Qwen3-Next).
+// row. Values may also be the projection of keys, and their heads divided by their root mean squares (Gemma 4, 2026).
+// Keys and values may be an earlier layer's (KeySharing; Brandon et al., "Cross-Layer Attention", 2024,
+// arXiv:2405.12981). A gate may multiply what o_proj reads by sigmoid(g_proj x) (Qiu et al., "Gated Attention for Large
+// Language Models", 2025, arXiv:2505.06708; Qwen3-Next).
 #pragma once
 
 #include <memory>
@@ -22,9 +23,9 @@ namespace witan {
 class GroupedQueryAttention : public Attention, public LaneMixer {
  public:
   // The tensor axis shards the heads; the number of groups is a multiple of its ranks, or divides it. Parameters:
-  // q_proj [H hd, D], k_proj [G hd, D], o_proj [D, H hd_v]; unless values come from keys v_proj [G hd_v, D]; if the
-  // spec asks for them g_proj [H hd_v, D], q_norm and k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H],
-  // value_scale and embedded_scale [1].
+  // q_proj [H hd, D], o_proj [D, H hd_v]; unless they are another layer's k_proj [G hd, D] and, unless values come from
+  // keys, v_proj [G hd_v, D]; if the spec asks for them g_proj [H hd_v, D], q_norm and k_norm, [hd] or of the full
+  // width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width, Bias bias = Bias::none,
                         const ContextAxis& context = {}, const NormConfig& norm = {});
 
@@ -33,12 +34,12 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
 
-  LaneMixer* lanes() override { return this; }
+  LaneMixer* lanes() override { return spec_.sharing ? nullptr : this; }
   Var summands(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                const Randomness& randomness = {}, const Var& embedded = {}) override;
   Var total(Tape& tape, Var y) override { return o_proj_.total(tape, std::move(y)); }
-  // Returns the weights of q, k and v or, if ranks share groups and gather them, one matrix for this rank's heads and
-  // its group.
+  // Returns the weights of the projections to q, k and v or, if ranks share groups and gather them, one matrix for this
+  // rank's heads and its group.
   std::vector<Var> projection_weights(Tape& tape) override;
 
   std::vector<Projection> clipped() override;
@@ -56,6 +57,8 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   // The heads of x, for a forward and for decode(), by one of the two ways below.
   Heads heads_of(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                  const Randomness& randomness, const Var& embedded);
+  // With the keys and values of another layer.
+  Heads borrow(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded, const Randomness& randomness);
   // Whether each projection is a separate product, since some have a bias, an adapter or 8-bit operands, or there are
   // only two.
@@ -63,9 +66,10 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                          const Var& embedded);
-  // Normalises q [B, S, H hd] and k [B, S, G hd], or their heads, over the full width, the channels of all ranks.
+  // Normalises q [B, S, H hd] and k [B, S, G hd], unless it is undefined, or their heads, over the full width, the
+  // channels of all ranks.
   void normalise_width(Tape& tape, Var& q, Var& k);
-  // Prepares heads for the softmax: normalises each, clamps and rotates them.
+  // Prepares the heads that are defined for the softmax: normalises each, clamps and rotates them.
   bool normalises_in_one_pass() const;  // whether one kernel normalises and rotates heads
   Heads prepare(Tape& tape, Heads heads, const Positions& where);
   // In generation one kernel may prepare heads and write them to the cache, if all runs have one token.
@@ -90,8 +94,8 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Dropout dropout_;
   ContextAttention context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
-  Linear q_proj_, k_proj_;
-  std::unique_ptr<Linear> v_proj_;  // null if values come from keys
+  Linear q_proj_;
+  std::unique_ptr<Linear> k_proj_, v_proj_;  // null if keys and values are another layer's, or values come from keys
   Linear o_proj_;
   std::optional<Linear> g_proj_;
   std::optional<Norm> q_norm_, k_norm_, v_norm_;

@@ -29,6 +29,14 @@ struct ChosenKeys {
   std::map<int64_t, Tensor> of_layer;  // by the layer's number: [B S, K] int32
 };
 
+// The keys and values of layers that lend them to later layers of the same pass (KeySharing).
+struct LentHeads {
+  struct Heads {
+    Var keys, values;  // [B, S, G, hd], [B, S, G, hd_v] of this rank, normalised and rotated
+  };
+  std::map<int64_t, Heads> of_layer;  // by the layer's number
+};
+
 // The positions of a micro-batch's tokens, or of those of a generation step, in their sequences, with tensors that are
 // computed from them once for all layers.
 struct Positions {
@@ -39,6 +47,7 @@ struct Positions {
   Tensor whole_ids = {};  // [B, n S]: sequence_ids of whole sequences, if n ranks divide them and exchange channels
   kernels::CacheTokens cached = {};         // in a generation step: the rows of the states that the tokens belong to
   std::shared_ptr<ChosenKeys> chosen = {};  // null if no layer uses another one's choice
+  std::shared_ptr<LentHeads> lent = {};     // null if no layer lends keys and values
 };
 
 // The angles [B S, rope.dims] of positions [B, S], from `where` or computed; undefined if rope.dims is 0.
@@ -71,10 +80,11 @@ class TokenMixer : public Module {
   // x [1, T, D]: the next tokens of the sequences that where.cached names, whose earlier tokens are in the state's
   // rows; tokens at position 0 begin a new sequence. Results are those of the forward of the whole sequence. Steps of
   // one token for each sequence may be captured as a graph, so kernels must read positions and rows on the device. The
-  // tape is off. `state`: of this mixer's make_state(). Throws ShapeError when a sequence outgrows it.
+  // tape is off. `state`: of this mixer's make_state(), or of the layer's that lends its keys to this one. Throws
+  // ShapeError when a sequence outgrows it.
   virtual Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                      const Var& embedded = {}) = 0;
-  // An empty state of this layer for decode().
+  // An empty state of this layer for decode(); null if it borrows another layer's.
   virtual std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const = 0;
 
   // Interfaces that only some kinds implement; null if this one does not.

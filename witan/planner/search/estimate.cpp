@@ -289,7 +289,7 @@ class Estimator {
   double flops_of_blocks() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
-    const double weights = static_cast<double>(counts_.active - counts_.value_embeddings) -
+    const double weights = static_cast<double>(counts_.active - counts_.looked_up) -
                            table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
     const double share = std::min(
         1.0, (held(false) * trained(false) + held(true) * trained(true)) / std::max(held(false) + held(true), 1.0));

@@ -192,13 +192,9 @@ void validate_context(const RunConfig& config) {
 
 // Pipeline stages pass on only the residual stream.
 void validate_joined_layers(const RunConfig& config) {
-  const ModelConfig& model = config.model;
   const int64_t stages = config.parallel.pipeline_model_parallel_size;
-  if (stages == 1 || !model.joins_layers()) return;
-  const std::string key = model.skip_connections     ? "skip_connections = true"
-                          : model.embedding_residual ? "embedding_residual = true"
-                                                     : cat("value_embedding_freq = ", model.value_embedding_freq);
-  throw ConfigError(cat("pipeline_model_parallel_size = ", stages, ": ", key,
+  if (stages == 1 || !config.model.joins_layers()) return;
+  throw ConfigError(cat("pipeline_model_parallel_size = ", stages, ": ", config.model.joining_key(),
                         " has later layers read what earlier ones computed, and stages of a pipeline pass on the "
                         "residual stream alone; set pipeline_model_parallel_size = 1, and divide the model by "
                         "data_parallel_sharding_strategy, expert or tensor parallelism instead"));
@@ -238,6 +234,9 @@ void validate_qk_clip(const RunConfig& config) {
   require<ConfigError>(!attention.attention_k_eq_v,
                        "qk_clip = true with attention_k_eq_v: scaling the projection of keys would scale values too; "
                        "set qk_clip = false");
+  require<ConfigError>(config.model.num_kv_shared_layers == 0,
+                       "qk_clip = true with num_kv_shared_layers = ", config.model.num_kv_shared_layers,
+                       ": scaling keys for one layer would scale the logits of others; set qk_clip = false");
 }
 
 // Modules of multi-token prediction are on the last pipeline stage, which lacks some parameters; and routes and
@@ -428,6 +427,7 @@ std::string_view RunConfig::key_against_tensor_overlap() const {
       {"value_embedding_freq", model.value_embedding_freq != "none"},
       {"skip_connections", model.skip_connections},
       {"embedding_residual", model.embedding_residual},
+      {"hidden_size_per_layer_input", model.hidden_size_per_layer_input > 0},
       {"log_activations", log.log_activations > 0},
       {"hybrid_override_pattern", model.mamba.any()},
       {"num_residual_streams", model.streams.any()},

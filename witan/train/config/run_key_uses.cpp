@@ -302,6 +302,8 @@ std::vector<KeyUse> tensor_overlap_uses() {
       {"value_embedding_freq", "value_embedding_freq = none"},
       {"skip_connections", "skip_connections = false"},
       {"embedding_residual", "embedding_residual = false"},
+      {"hidden_size_per_layer_input", "hidden_size_per_layer_input = 0"},
+      {"num_kv_shared_layers", "num_kv_shared_layers = 0"},
       {"log_activations", "log_activations = 0"},
       {"multi_latent_attention", "multi_latent_attention = false"},
       {"no_attention_freq", "no_attention_freq = none, attention in every layer"},

@@ -27,11 +27,6 @@ std::unique_ptr<WeightSource> weights_of(Checkpoint checkpoint) {
   return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(model));
 }
 
-// Rows beyond the vocabulary are padding, whose size may differ between runs.
-bool has_padding(const std::string& name) {
-  return name == "embedding.weight" || name == "head.weight";
-}
-
 // Modules of multi-token prediction that the source lacks are initialised as in a new model.
 bool is_of_mtp(const std::string& name) {
   return name.starts_with("mtp.");
@@ -109,7 +104,7 @@ void InitialWeights::check() const {
     if (found == weights_.end() && made_here) continue;
     require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
                              "\", which the new model has");
-    const bool same = has_padding(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
+    const bool same = has_vocabulary_rows(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
                                                : found->second == tensor.shape;
     require<CheckpointError>(same, asked, source_->where(), ": \"", tensor.name, "\" is ", found->second,
                              ", the new model has ", tensor.shape);
@@ -130,7 +125,7 @@ void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state)
 
 void InitialWeights::fill(const StateTensor& to, const std::string& name) {
   constexpr int64_t kPiece = int64_t{1} << 20;
-  const int64_t known = has_padding(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
+  const int64_t known = has_vocabulary_rows(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
   dispatch_floating(to.dtype(), [&]<class T>() {
     std::vector<double> values;
     std::vector<T> converted;

@@ -34,6 +34,9 @@ void check_model(const Checkpoint& dense, const RunConfig& config, std::string_v
   require<ConfigError>(!config.model.moe.moe_parallel_mlp, "upcycle = ", config.train.upcycle,
                        " makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them, which "
                        "would double each layer's output; set moe_parallel_mlp = false");
+  require<ConfigError>(!config.model.use_double_wide_mlp, "upcycle = ", config.train.upcycle,
+                       " makes experts of one width, and use_double_wide_mlp = true gives dense MLPs two; set "
+                       "use_double_wide_mlp = false");
   const Fields before = was.fields(), now = is.fields();
   for (size_t i = 0; i < now.size(); ++i)
     require<ConfigError>(now[i].section != "model" || kFree.contains(now[i].name) || now[i].name == passed_over ||

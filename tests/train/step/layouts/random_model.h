@@ -208,6 +208,9 @@ class RandomModel {
       maybe(0.1, "embedding_residual", {"true"});
       maybe(0.15, "mtp_num_layers", {"1"});
     }
+    maybe(0.15, "num_kv_shared_layers", {"1"});
+    maybe(0.1, "use_double_wide_mlp", {"true"});
+    if (config_.model.mlp.gated()) maybe(0.15, "hidden_size_per_layer_input", {"3", "8"});
     if (!config_.model.embedding_residual && config_.model.mtp_num_layers == 0 && chance(0.2)) {
       set("num_residual_streams", pick({"2", "4"}));
       set("mhc_sinkhorn_iterations", pick({"3", "20"}));
