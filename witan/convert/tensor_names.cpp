@@ -167,6 +167,17 @@ bool is_side_tensor(const Architecture& architecture, const NameStyle& style, st
   return !name.starts_with(style.prefix) || (!architecture.side.empty() && name.starts_with(architecture.side));
 }
 
+bool is_of_borrowed_keys(const Architecture& architecture, const NameStyle& style, const ModelConfig& model,
+                         std::string_view name) {
+  constexpr std::string_view kOfKeys[] = {"attention.k_proj.weight", "attention.v_proj.weight", "attention.k_proj.bias",
+                                          "attention.v_proj.bias", "attention.k_norm.weight"};
+  for (int64_t layer = model.num_layers - model.num_kv_shared_layers; layer < model.num_layers; ++layer)
+    for (const std::string_view own : kOfKeys)
+      for (const TensorRule* rule : rules_of(architecture, own, Storage::any))
+        if (name == other_name(architecture, style, rule->other, layer)) return true;
+  return false;
+}
+
 NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has) {
   NameStyle style;
   for (const std::string_view prefix : {kTextDecoders[0], kTextDecoders[1], architecture.prefix}) {

@@ -35,6 +35,10 @@ inline bool is_table_of_experts(std::string_view name) {
 }
 // Whether the tensor is outside of the text decoder of a vision-language model, or below Architecture::side.
 bool is_side_tensor(const Architecture& architecture, const NameStyle& style, std::string_view name);
+// Whether the tensor would make keys or values in a layer that borrows another one's (num_kv_shared_layers): programs
+// pass over it.
+bool is_of_borrowed_keys(const Architecture& architecture, const NameStyle& style, const ModelConfig& model,
+                         std::string_view name);
 // The prefix and the head of the text decoder in a vision-language model's folder, from the tensors that exist; an
 // empty prefix if they have none of the names that Witan knows.
 NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has);

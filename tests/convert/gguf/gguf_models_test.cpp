@@ -293,6 +293,44 @@ TEST_F(GgufFiles, ExportsGemma4AndReadsItBackExactly) {
               HasSubstr("rope_scaling_type = linear: llama.cpp's model of type gemma4 does not stretch positions"));
 }
 
+// Names are those of gguf's constants.py.
+TEST_F(GgufFiles, ExportsSmallGemma4AndReadsItBackExactly) {
+  HfWeights hf(golden("gemma4_text_small"));
+  const GgufMetadata keys = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+  EXPECT_EQ(keys.integer("gemma4.attention.shared_kv_layers"), 3);
+  EXPECT_EQ(keys.integer("gemma4.embedding_length_per_layer_input"), 4);
+  EXPECT_THAT(keys.integers("gemma4.feed_forward_length"), ElementsAre(24, 24, 24, 48, 48, 48));
+  CheckpointWeights weights = imported(hf);
+  const fs::path path = exported(weights, {&hf.architecture(), hf.positions()});
+  const Bytes tensors = tensors_of_file(path);
+  for (const char* name :
+       {"per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight",
+        "blk.0.inp_gate.weight", "blk.0.proj.weight", "blk.0.post_norm.weight", "blk.2.attn_k.weight"})
+    EXPECT_TRUE(tensors.contains(name)) << name;
+  EXPECT_FALSE(tensors.contains("blk.3.attn_k.weight"));
+  GgufWeights again(path);
+  EXPECT_THAT(differences(again.model(), hf.model()), IsEmpty());
+  ASSERT_EQ(again.weights(), hf.weights());
+  for (const auto& [name, shape] : hf.weights())
+    EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape)) << name;
+
+  const auto refusal = [&](auto&& change) {
+    ModelConfig model = hf.model();
+    change(model);
+    return test::message_of<ConfigError>([&] { write_gguf_config(hf.architecture(), model, hf.positions()); });
+  };
+  EXPECT_THAT(
+      refusal([](ModelConfig& c) { c.num_kv_shared_layers = 2; }),
+      HasSubstr("gemma4.attention.shared_kv_layers = 2: llama.cpp's layers with a window borrow keys and values "
+                "from layer 2 and the others from layer 3, which must be of the same kind"));
+  GgufMetadata widths = keys;
+  widths.put("gemma4.feed_forward_length",
+             {.type = GgufType::i32, .array = true, .integers = {24, 24, 24, 48, 24, 48}});
+  EXPECT_THAT(test::message_of<ConfigError>([&] { read_gguf_config(widths, {.vocab_size = 64, .tied = true}); }),
+              HasSubstr("gemma4.feed_forward_length: MLPs have one width in Witan, or twice that in layers that borrow "
+                        "keys and values"));
+}
+
 // Golden models of these types in the form of llama.cpp. A file that describes another model is refused.
 TEST_F(GgufFiles, LayersSupportedByLlamaCppRoundTrip) {
   const auto write = [&](const std::string& type, const auto& change) {

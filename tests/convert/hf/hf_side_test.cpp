@@ -99,6 +99,26 @@ TEST(HfSide, TextModelsHaveNone) {
   EXPECT_FALSE(side_style(folder / "hf"));
 }
 
+// Published folders of Gemma 4 hold projections to keys and values of layers that borrow them.
+TEST(HfSide, KeepsTensorsOfBorrowedKeys) {
+  const TempFolder folder;
+  OwnTensors all = tensors_in(golden("gemma4_text_small")), unread;
+  for (const char* name : {"k_proj.weight", "v_proj.weight", "k_norm.weight"})
+    unread.emplace(cat("model.layers.4.self_attn.", name), all.at(cat("model.layers.1.self_attn.", name)));
+  all.insert(unread.begin(), unread.end());
+  testing::write_model(folder / "in", "gemma4_text_small", all);
+  const HfWeights weights(folder / "in"), without(golden("gemma4_text_small"));
+  EXPECT_EQ(weights.weights(), without.weights());
+  EXPECT_EQ(weights.notes().at("model.layers.4.self_attn.k_proj.weight"),
+            "for keys and values that the layer borrows: kept as it is, and exported again");
+  keep_side_tensors(weights, folder / "hf");
+  EXPECT_EQ(tensors_in(folder / "hf" / kSideTensors), unread);
+  all.emplace("model.layers.4.self_attn.other.weight", unread.begin()->second);
+  testing::write_model(folder / "more", "gemma4_text_small", all);
+  EXPECT_THAT(message_of<CheckpointError>([&] { HfWeights(folder / "more"); }),
+              HasSubstr("has no place for: \"model.layers.4.self_attn.other.weight\""));
+}
+
 // These are transformers' in-memory names since v5.
 TEST(HfSide, ReadsNamesInTheOtherOrder) {
   const TempFolder folder;

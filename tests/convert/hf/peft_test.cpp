@@ -65,6 +65,7 @@ struct PeftModel {
   std::vector<JoinedModule> joined = {};
   std::vector<std::pair<std::string, std::string>> modules = {};  // beginnings of names, Witan's and transformers'
   const char* layers = "model.layers.";
+  double tolerance = 1e-5;  // of float32 results
 };
 
 // PEFT refuses out_proj in models with Mamba-2, which Witan adapts wherever it adapts o_proj.
@@ -122,7 +123,9 @@ const std::vector<PeftModel>& peft_models() {
        {{"shared_mlp.input_linear",
          {"moe.shared_experts.gate_up_proj.gate_proj", "moe.shared_experts.gate_up_proj.up_proj"},
          {20, 20}}},
-       {{"moe.shared_experts.down_proj", "shared_mlp.output_linear"}, {"moe.", "block_sparse_moe."}}}};
+       {{"moe.shared_experts.down_proj", "shared_mlp.output_linear"}, {"moe.", "block_sparse_moe."}}},
+      // So steep that PyTorch's logits, too, differ by 8e-5 between float32 and float64.
+      {.name = "gemma4_text_small", .tolerance = 5e-4}};
   return models;
 }
 
@@ -143,6 +146,7 @@ struct PeftPlace {
 };
 PeftPlace peft_place(const PeftModel& model, const std::string& witan) {
   const std::string path = witan.substr(0, witan.rfind('.')), factor = witan.substr(witan.rfind('.') + 1);
+  if (!path.starts_with("layers.")) return {cat("base_model.model.model.", path, '.', factor, ".weight")};
   const size_t dot = path.find('.', 7);
   const std::string below = path.substr(dot + 1);
   const std::string here = cat("base_model.model.", model.layers, path.substr(7, dot - 6));
@@ -249,7 +253,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
     });
   }
 
-  double tolerance() const { return in_double(expected_, "logits") ? 1e-11 : 1e-5; }
+  double tolerance() const { return in_double(expected_, "logits") ? 1e-11 : peft_model(GetParam()).tolerance; }
   // A model with the weights of `source` that computes in the dtype of what is expected.
   std::unique_ptr<Transformer> computing(WeightSource& source, ModelConfig config) {
     if (in_double(expected_, "logits")) config.dtype = "float64";
@@ -428,7 +432,7 @@ TEST_P(Peft, TheMergedFolderComputesTheSame) {
   const auto model = computing(merged, merged.model());
   Tape tape(rank_.stream, Tape::Mode::off);
   const ModelOutput out = model->forward(tape, input(tensors_in(golden(GetParam()) / "expected.safetensors")));
-  EXPECT_TRUE(near(testing::values(out.logits.value()), reals(expected_, "logits"), 1e-5));
+  EXPECT_TRUE(near(testing::values(out.logits.value()), reals(expected_, "logits"), peft_model(GetParam()).tolerance));
 }
 
 std::vector<std::string> peft_names() {

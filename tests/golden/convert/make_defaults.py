@@ -25,10 +25,9 @@ GEMMAS = ["Gemma3Text", "Gemma4Text", "Gemma4UnifiedText"]
 SIBLINGS = ["Lfm2", "Lfm2Moe", "OlmoHybrid"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
            "DeepseekV3", "GPT2", "Phi3", *NEWEST, *HYBRID, *V4, *GEMMAS, *SIBLINGS]
-# The classes of GLM have 96 heads for 4096 channels, that of hunyuan_v1_moe one expert, that of gemma4_text embeddings
-# for each layer.
+# The classes of GLM have 96 heads for 4096 channels, that of hunyuan_v1_moe one expert.
 REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128}, "glm4v_moe_text": {"head_dim": 128},
-            "hunyuan_v1_moe": {"num_experts": 64, "moe_topk": 8}, "gemma4_text": {"hidden_size_per_layer_input": 0},
+            "hunyuan_v1_moe": {"num_experts": 64, "moe_topk": 8},
             "dots1": {"n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2},
             "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16}}
 

@@ -295,6 +295,13 @@ GEMMA4 = dict(COMMON, head_dim=6, intermediate_size=24, num_hidden_layers=4, sli
 GEMMAS |= {
     "gemma4_text": ("Gemma4Text", dict(GEMMA4, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6,
                                        top_k_experts=3, moe_intermediate_size=8)),
+    # Layers of both kinds borrow keys and values, and have wide MLPs; each has an embedding of its own.
+    "gemma4_text_small": ("Gemma4Text", dict(GEMMA4, attention_k_eq_v=False, num_hidden_layers=6,
+                                             num_global_key_value_heads=None,
+                                             layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+                                             num_kv_shared_layers=3, use_double_wide_mlp=True,
+                                             hidden_size_per_layer_input=4,
+                                             vocab_size_per_layer_input=COMMON["vocab_size"])),
     "gemma4_unified_text": ("Gemma4UnifiedText", dict(GEMMA4, attention_bias=True)),
     # Keys and values of one number in all layers, by projections of their own; frequencies are stretched.
     "gemma4": ("Gemma4", dict(

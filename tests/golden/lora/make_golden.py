@@ -66,9 +66,11 @@ MODELS = {
                              target_parameters=["block_sparse_moe.experts.gate_up_proj",
                                                 "block_sparse_moe.experts.down_proj"]),
 }
+MODELS["gemma4_text_small"] = dict(r=2, lora_alpha=5, target_parameters=DENSE, target_modules=ATTENTION + [
+    "per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"])
 JOINED["granitemoeshared"] = {"shared_mlp.input_linear": (1, [20, 20], 2)}
-# Standard deviations of adapters. Larger ones make deepseek_v3 so steep that float32 rounds its gradients by 2e-5.
-DEVIATIONS = {"deepseek_v3": 0.1}
+# Standard deviations of adapters. Larger ones make these so steep that float32 rounds their gradients by 2e-5.
+DEVIATIONS = {"deepseek_v3": 0.1, "gemma4_text_small": 0.1}
 
 
 def of_bases():

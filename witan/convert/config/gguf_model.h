@@ -43,6 +43,9 @@ struct Llama3Factors {
   std::vector<float> values() const;
 };
 
+// Whether all MLPs have one width, or the family reads those of layers.
+enum class GgufWidths : bool { one, of_layers };
+
 // Names of keys are those below "ARCHITECTURE.". All functions throw ConfigError naming a key that is missing or says
 // what Witan cannot represent; CorruptionError for a value of another type.
 class GgufReader {
@@ -68,7 +71,7 @@ class GgufReader {
   void only(std::string_view name, double value, const char* why);
 
   // Layers, widths, number of heads, norm and positions.
-  void sizes();
+  void sizes(GgufWidths mlps = GgufWidths::one);
   // Heads of values have as many channels as those of keys, all of which rotate; with `partial` perhaps only some.
   void grouped_heads(bool partial = false);
   void rope();

@@ -89,10 +89,11 @@ int64_t GgufReader::same_in_layers(std::string_view name) {
   return same;
 }
 
-void GgufReader::sizes() {
+void GgufReader::sizes(GgufWidths mlps) {
   out["num_hidden_layers"] = integer("block_count");
   out["hidden_size"] = integer("embedding_length");
-  out["intermediate_size"] = integer("feed_forward_length", integer("expert_feed_forward_length", 0));
+  if (mlps == GgufWidths::one)
+    out["intermediate_size"] = integer("feed_forward_length", integer("expert_feed_forward_length", 0));
   out["num_attention_heads"] = integer("attention.head_count");
   out["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
   out["max_position_embeddings"] = integer("context_length");

@@ -104,6 +104,15 @@ bool GgufWeights::is_spare_mtp(const GgufFile::Placed& tensor, MtpLayers mtp) {
   return true;
 }
 
+bool GgufWeights::is_of_borrowed_keys(std::string_view name) const {
+  constexpr std::string_view kOfKeys[] = {".attn_k.weight", ".attn_v.weight", ".attn_k_norm.weight"};
+  const ModelConfig& model = hf_.model;
+  for (int64_t layer = model.num_layers - model.num_kv_shared_layers; layer < model.num_layers; ++layer)
+    for (const std::string_view own : kOfKeys)
+      if (name == cat("blk.", layer, own)) return true;
+  return false;
+}
+
 void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected, MtpLayers mtp) {
   const std::string here = file_.path().string();
   const std::string_view type = gguf_architecture(*hf_.architecture);
@@ -127,6 +136,8 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
     if (used.contains(tensor.info.name)) continue;
     if (tensor.info.name == kRopeFactors)
       note(tensor.info.name, "computed by the model: nothing to keep");
+    else if (is_of_borrowed_keys(tensor.info.name))
+      note(tensor.info.name, "for keys and values that the layer borrows: read by no program, and left out");
     else if (!is_spare_mtp(tensor, mtp))
       left_over += cat(left_over.empty() ? "\"" : ", \"", clipped(tensor.info.name), "\"");
   }

@@ -61,6 +61,7 @@ class GgufWeights : public ForeignWeights {
  private:
   HeldTensor hold(const std::string& name) override;
   void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected, MtpLayers mtp);
+  bool is_of_borrowed_keys(std::string_view name) const;  // as is_of_borrowed_keys() in tensor_names.h
   bool is_spare_mtp(const GgufFile::Placed& tensor, MtpLayers mtp);
   bool is_held_by(Element wide, const std::string& name);
 

@@ -91,7 +91,7 @@ std::vector<LedgerEntry> copy_side_tensors(const fs::path& from, const fs::path&
                        tensors[i].info.shape,
                        hashes[i],
                        {},
-                       "not of the text decoder: as it was imported"});
+                       "outside of the model: as it was imported"});
   return entries;
 }
 

@@ -1,6 +1,7 @@
-// The tensors of a folder beside its text decoder: towers and projectors of a vision-language model, or other modules
-// (Architecture::side). A run keeps them in one
-// safetensors file, and an export writes that file again, byte for byte.
+// The tensors of a folder that are not in the model: towers and projectors of a vision-language model, other modules
+// (Architecture::side), and projections to keys and values in layers that borrow another layer's, which published
+// folders of Gemma 4 hold although no program reads them. A run keeps them in one safetensors file, and an export
+// writes that file again, byte for byte.
 #pragma once
 
 #include <optional>

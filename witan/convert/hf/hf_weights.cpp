@@ -52,9 +52,13 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
                              "\"model.language_model.\", \"language_model.model.\" or \"",
                              hf_.architecture->prefix, "\"");
   }
-  const auto is_beside = [&](const auto& tensor) { return tensor.first.starts_with(hf_.architecture->side); };
-  if (!hf_.text_decoder && !hf_.architecture->side.empty() && std::ranges::any_of(folder_.tensors(), is_beside))
-    change_style().prefix = hf_.architecture->prefix;
+  const NameStyle of_text{.prefix = std::string(hf_.architecture->prefix)};
+  const auto is_beside = [&](const auto& tensor) {
+    const std::string_view side = hf_.architecture->side;
+    return (!side.empty() && tensor.first.starts_with(side)) ||
+           is_of_borrowed_keys(*hf_.architecture, of_text, hf_.model, tensor.first);
+  };
+  if (!hf_.text_decoder && std::ranges::any_of(folder_.tensors(), is_beside)) change_style().prefix = of_text.prefix;
   if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
   require_tensors_for(hf_.model.num_layers + hf_.model.mtp_num_layers, "layers");
   list_tensors(hf_.model);
@@ -123,8 +127,10 @@ void HfWeights::check_tensors(MtpLayers mtp) {
 void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                             std::vector<std::string>& left_over) {
   if (used_.contains(name) || is_companion(name)) return;
-  if (is_side_tensor(*hf_.architecture, style(), name)) {
-    note(name, "not of the text decoder: kept as it is, and exported again");
+  if (is_kept_aside(name)) {
+    note(name, is_side_tensor(*hf_.architecture, style(), name)
+                   ? "not of the text decoder: kept as it is, and exported again"
+                   : "for keys and values that the layer borrows: kept as it is, and exported again");
   } else if (is_computed(*hf_.architecture, name)) {
     note(name, "computed by the model: nothing to keep");
   } else if (name == head_name(style()) && !hf_.model.untie_embeddings_and_output_weights) {
@@ -138,6 +144,11 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
   } else {
     left_over.push_back(name);
   }
+}
+
+bool HfWeights::is_kept_aside(const std::string& name) const {
+  return !used_.contains(name) && (is_side_tensor(*hf_.architecture, style(), name) ||
+                                   is_of_borrowed_keys(*hf_.architecture, style(), hf_.model, name));
 }
 
 // Witan's modules of multi-token prediction read the model's own embedding and head.
@@ -196,7 +207,7 @@ std::vector<ForeignWeights::Source> HfWeights::sources() const {
 std::vector<PlacedTensor> HfWeights::side_tensors() const {
   std::vector<PlacedTensor> all;
   for (const auto& [name, tensor] : folder_.tensors())
-    if (is_side_tensor(*hf_.architecture, style(), name)) all.push_back(tensor);
+    if (is_kept_aside(name)) all.push_back(tensor);
   return all;
 }
 

@@ -35,11 +35,14 @@ class HfWeights : public ForeignWeights {
 
   const HfModel& hf() const { return hf_; }
   const HfFolder& folder() const { return folder_; }
-  // The tensors of a vision-language model that are not of its text decoder, sorted by name.
+  // The tensors of a vision-language model that are not of its text decoder, and those for keys and values in layers
+  // that borrow them, sorted by name.
   std::vector<PlacedTensor> side_tensors() const;
 
  private:
   Element element_of_source(const std::string& name) const;
+  // Whether a tensor, which the model has no place for, is kept beside it and exported again.
+  bool is_kept_aside(const std::string& name) const;
   void require_tensors_for(int64_t count, const char* of_what) const;
   bool holds_mtp_layers() const;
   bool holds_experts_in_out() const;

@@ -59,7 +59,8 @@ std::string module_name(const Architecture& architecture, const TensorRule& rule
 
 constexpr std::string_view kLayerNumber = "{l}";
 std::string below_layer(const std::string& name) {
-  return name.substr(name.find(kLayerNumber) + kLayerNumber.size() + 1);
+  const size_t at = name.find(kLayerNumber);
+  return at == std::string::npos ? name : name.substr(at + kLayerNumber.size() + 1);
 }
 
 class PeftExporter {
@@ -179,15 +180,20 @@ class PeftExporter {
   // Adds an adapter, such as "layers.L.attention.q_proj.lora_A", to its module, by the rule of its matrix.
   void place(const AdapterTensors& adapter) {
     constexpr std::string_view kLayers = "layers.";
-    const size_t dot = adapter.base.find('.', kLayers.size());
-    const std::string layer = adapter.base.substr(kLayers.size(), dot - kLayers.size());
-    const TensorRule* const rule = rule_of(adapter, adapter.base.substr(dot + 1));
+    std::string layer, below = adapter.base;  // no layer: the matrix is the model's
+    if (below.starts_with(kLayers)) {
+      const size_t dot = below.find('.', kLayers.size());
+      layer = below.substr(kLayers.size(), dot - kLayers.size());
+      below = below.substr(dot + 1);
+    }
+    const TensorRule* const rule = rule_of(adapter, below);
     require<ConfigError>(rule != nullptr && !rule->interleaved && !(adapter.experts && rule->transposed), "modules of ",
                          architecture_.name, " hold ", adapter.base,
                          " in another form than PEFT adapts; export the merged model (--format hf)");
     std::string name = module_name(architecture_, *rule);
     std::string path = below_layer(name);
-    name.replace(name.find(kLayerNumber), kLayerNumber.size(), layer);
+    if (const size_t at = name.find(kLayerNumber); at != std::string::npos)
+      name.replace(at, kLayerNumber.size(), layer);
     PeftModule module{path, kPeftPrefix + without_last(name) + ".lora_", names_parameter(adapter, path)};
     if (!module.parameter) module.path = without_last(path);
     require<ConfigError>(architecture_.peft_refuses.empty() || last_of(module.path) != architecture_.peft_refuses,

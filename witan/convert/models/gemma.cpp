@@ -1,6 +1,7 @@
 // Gemma 3: norms on both sides of attention and MLP, whose weights are centred at zero, an embedding times the square
 // root of its width, and rotations that differ between layers with a window and the others. Gemma 4: other weights of
-// norms, heads that differ between these layers too, and experts beside a dense MLP.
+// norms, heads that differ between these layers too, and experts beside a dense MLP or, in its small models, keys and
+// values that late layers borrow and embeddings of tokens for each layer.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -98,9 +99,16 @@ constexpr TensorRule kGemma4Rules[] = {
     {"moe.router.expert_scale", "layers.{l}.router.per_expert_scale"},
     {.witan = "moe.experts.gate_up_proj", .other = "layers.{l}.experts.gate_up_proj", .storage = ExpertStorage::fused},
     {.witan = "moe.experts.down_proj", .other = "layers.{l}.experts.down_proj", .storage = ExpertStorage::fused},
+    {"per_layer_embedding.weight", "embed_tokens_per_layer.weight"},
+    {"per_layer_model_projection.weight", "per_layer_model_projection.weight"},
+    {"per_layer_projection_norm.weight", "per_layer_projection_norm.weight"},
+    {"per_layer_input_gate.weight", "layers.{l}.per_layer_input_gate.weight"},
+    {"per_layer_projection.weight", "layers.{l}.per_layer_projection.weight"},
+    {"per_layer_norm.weight", "layers.{l}.post_per_layer_input_norm.weight"},
 };
 
 constexpr const char *kOverrides = "per_layer_config", *kRotations = "rope_parameters";
+constexpr const char *kOwnChannels = "hidden_size_per_layer_input", *kOwnRows = "vocab_size_per_layer_input";
 
 struct GemmaHeads {
   int64_t channels, groups;
@@ -210,14 +218,25 @@ void read_gemma4_experts(HfReader& in) {
   in.to.set("moe_router_norm_topk_prob", "true");
 }
 
+void read_borrowed_keys(HfReader& in) {
+  const int64_t borrow = in.keys.integer("num_kv_shared_layers");
+  const bool wide = in.keys.flag("use_double_wide_mlp");
+  if (borrow == 0) return;
+  in.to.set("num_kv_shared_layers", borrow);
+  if (wide) in.to.set("use_double_wide_mlp", true);
+}
+
+// Null is read as 0, as older versions of transformers write it.
+void read_embeddings_of_layers(HfReader& in) {
+  const int64_t channels = in.keys.is_null(kOwnChannels) ? 0 : in.keys.integer(kOwnChannels);
+  const int64_t rows = in.keys.integer(kOwnRows);
+  if (channels == 0) return;
+  if (rows != in.keys.integer("vocab_size"))
+    in.keys.refuse(kOwnRows, "in Witan each of vocab_size tokens has an embedding for each layer");
+  in.to.set("hidden_size_per_layer_input", channels);
+}
+
 void refuse_gemma4_parts(HfReader& in) {
-  if (in.keys.integer("num_kv_shared_layers") != 0)
-    in.keys.refuse("num_kv_shared_layers", "in Witan each layer has keys and values of its own");
-  in.keys.find("use_double_wide_mlp");  // of layers that share keys and values
-  // Null is read as 0, as older versions of transformers write it.
-  if (!in.keys.is_null("hidden_size_per_layer_input") && in.keys.integer("hidden_size_per_layer_input") != 0)
-    in.keys.refuse("hidden_size_per_layer_input", "Witan has no embeddings for each layer");
-  in.keys.find("vocab_size_per_layer_input");  // of those embeddings
   // With "vision" only tokens of images see later ones.
   if (const Json* const both = in.keys.find("use_bidirectional_attention"); both != nullptr && *both != "vision")
     in.keys.refuse("use_bidirectional_attention", "tokens see earlier tokens only");
@@ -239,9 +258,16 @@ void read_gemma4(HfReader& in) {
   read_gemma_heads(in, windowed);
   read_gemma4_rotations(in, std::ranges::find(windowed, true) != windowed.end());
   read_gemma4_experts(in);
+  read_borrowed_keys(in);
+  read_embeddings_of_layers(in);
   if (in.keys.find("final_logit_softcapping")) in.to.set("logit_soft_cap", in.bound("final_logit_softcapping"));
   in.attention_bias();
   in.no_mlp_bias();
+}
+
+void read_gemma4_unified(HfReader& in) {
+  in.keys.only(kOwnChannels, 0, "transformers' models of this type have no embeddings for each layer");
+  read_gemma4(in);
 }
 
 HfWriter::Out rotation_out(const AttentionConfig& attention) {
@@ -263,7 +289,10 @@ void write_gemma4(HfWriter& to) {
   to.out["attention_k_eq_v"] = attention.attention_k_eq_v;
   if (to.out["sliding_window"].is_null()) to.out.erase("sliding_window");
   to.out[kRotations] = {{kGlobal, rotation_out(attention)}, {kSliding, rotation_out(windowed)}};
-  for (const char* key : {"num_kv_shared_layers", "hidden_size_per_layer_input"}) to.out[key] = 0;
+  to.out["num_kv_shared_layers"] = to.model.num_kv_shared_layers;
+  to.out["use_double_wide_mlp"] = to.model.use_double_wide_mlp;
+  to.out[kOwnChannels] = to.model.hidden_size_per_layer_input;
+  if (to.model.hidden_size_per_layer_input > 0) to.out[kOwnRows] = to.model.vocab_size;
   const MoeConfig& moe = to.model.moe;
   to.out["enable_moe_block"] = moe.num_experts > 0;
   if (moe.num_experts == 0) return;
@@ -360,9 +389,16 @@ constexpr GgufRule kGgufGemma4[] = {
     {"moe.router.expert_scale", "ffn_down_exps.scale"},
     {"moe.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
     {"moe.experts.down_proj", "ffn_down_exps.weight"},
+    {"per_layer_embedding.weight", "per_layer_token_embd.weight"},
+    {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+    {"per_layer_input_gate.weight", "inp_gate.weight"},
+    {"per_layer_projection.weight", "proj.weight"},
+    {"per_layer_norm.weight", "post_norm.weight"},
 };
 
-constexpr const char *kPattern = "attention.sliding_window_pattern", *kGroups = "attention.head_count_kv";
+constexpr const char *kPattern = "attention.sliding_window_pattern", *kGroups = "attention.head_count_kv",
+                     *kWidths = "feed_forward_length", *kBorrow = "attention.shared_kv_layers";
 
 // A number for each of the layers.
 std::vector<int64_t> gguf_numbers(GgufReader& in, const char* name, size_t layers) {
@@ -391,8 +427,33 @@ Json gguf_rotation(GgufReader& in) {
   return {{"rope_theta", in.number("rope.freq_base")}, {"rope_type", "proportional"}, {"partial_rotary_factor", share}};
 }
 
+// MLPs of layers that borrow keys and values may be twice as wide as the others.
+void read_gguf_widths(GgufReader& in, int64_t borrow) {
+  const std::vector<int64_t> widths = in.of_layers(kWidths);
+  const int64_t first = widths.empty() ? 0 : widths.front(), last = widths.empty() ? 0 : widths.back();
+  const auto of_borrowers = widths.end() - std::clamp<int64_t>(borrow, 0, std::ssize(widths));
+  const bool alike = std::all_of(widths.begin(), of_borrowers, [&](int64_t width) { return width == first; }) &&
+                     std::all_of(of_borrowers, widths.end(), [&](int64_t width) { return width == last; });
+  require<ConfigError>(alike && (last == first || last == 2 * first), in.source(), ": ", in.key(kWidths),
+                       ": MLPs have one width in Witan, or twice that in layers that borrow keys and values");
+  in.out["intermediate_size"] = first;
+  in.out["use_double_wide_mlp"] = last != first;
+}
+
+// In llama.cpp layers borrow from the last one before them or, if they have a window, from the one before that.
+void check_gguf_lenders(GgufReader& in, const std::vector<int64_t>& windowed, int64_t borrow) {
+  const int64_t first = std::ssize(windowed) - borrow;
+  if (borrow <= 0 || first <= 0) return;
+  const auto has_window = [&](int64_t layer) { return layer >= 0 && windowed[static_cast<size_t>(layer)] != 0; };
+  const bool windows = std::any_of(windowed.begin() + first, windowed.end(), [](int64_t one) { return one != 0; });
+  require<ConfigError>(!has_window(first - 1) && (!windows || has_window(first - 2)), in.source(), ": ",
+                       in.key(kBorrow), " = ", borrow,
+                       ": llama.cpp's layers with a window borrow keys and values from layer ", first - 2,
+                       " and the others from layer ", first - 1, ", which must be of the same kind");
+}
+
 void read_gguf_gemma4(GgufReader& in) {
-  in.sizes();
+  in.sizes(GgufWidths::of_layers);
   const auto layers = in.out["num_hidden_layers"].get<size_t>();
   const std::vector<int64_t> windowed = gguf_numbers(in, kPattern, layers), groups = gguf_numbers(in, kGroups, layers);
   const int64_t channels = in.integer("attention.key_length"),
@@ -417,8 +478,12 @@ void read_gguf_gemma4(GgufReader& in) {
   in.out[kRotations] = {
       {kGlobal, gguf_rotation(in)},
       {kSliding, {{"rope_theta", in.number("rope.freq_base_swa", 10000.0)}, {"rope_type", "default"}}}};
-  in.out["num_kv_shared_layers"] = in.integer("attention.shared_kv_layers", 0);
-  in.out["hidden_size_per_layer_input"] = in.integer("embedding_length_per_layer_input", 0);
+  const int64_t borrow = in.integer(kBorrow, 0);
+  in.out["num_kv_shared_layers"] = borrow;
+  read_gguf_widths(in, borrow);
+  check_gguf_lenders(in, windowed, borrow);
+  in.out[kOwnChannels] = in.integer("embedding_length_per_layer_input", 0);
+  in.out[kOwnRows] = in.facts().vocab_size;
   if (const double cap = in.number("final_logit_softcapping", 0.0); cap > 0) in.out["final_logit_softcapping"] = cap;
   const int64_t experts = in.integer("expert_count", 0);
   in.out["enable_moe_block"] = experts > 0;
@@ -444,6 +509,12 @@ void write_gguf_gemma4(GgufWriter& to) {
     windowed.push_back(window_of(layer.mixer) > 0 ? 1 : 0);
     groups.push_back(attention_of(layer.mixer)->num_query_groups);
   }
+  if (to.model.use_double_wide_mlp) {
+    std::vector<int64_t> widths;
+    for (const LayerSpec& layer : to.model.layers())
+      widths.push_back((layer.parallel_mlp ? *layer.parallel_mlp : layer.mlp).ffn_hidden_size);
+    to.put_list(kWidths, std::move(widths));
+  }
   put_numbers(to, kPattern, GgufType::flag, std::move(windowed));
   put_numbers(to, kGroups, GgufType::i32, std::move(groups));
   for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
@@ -453,8 +524,8 @@ void write_gguf_gemma4(GgufWriter& to) {
   if (to.hf.contains("sliding_window")) to.put("attention.sliding_window", "sliding_window");
   for (const auto& [key, type] : {std::pair{"rope.freq_base", kGlobal}, {"rope.freq_base_swa", kSliding}})
     to.put_real(key, to.hf.at(kRotations).at(type).at("rope_theta").get<double>());
-  to.put("attention.shared_kv_layers", int64_t{0});
-  to.put("embedding_length_per_layer_input", int64_t{0});
+  to.put(kBorrow, "num_kv_shared_layers");
+  to.put("embedding_length_per_layer_input", kOwnChannels);
   if (const Json& cap = to.hf.at("final_logit_softcapping"); cap.is_number())
     to.put_real("final_logit_softcapping", cap.get<double>());
   if (to.experts()) to.put("expert_feed_forward_length", "moe_intermediate_size");
@@ -475,7 +546,6 @@ Architecture gemma3_architecture() {
   return text;
 }
 
-// hidden_size_per_layer_input has no default here: transformers' is that of models with such embeddings.
 Architecture gemma4_architecture() {
   Architecture text = llama_like("gemma4_text", "Gemma4ForCausalLM");
   text.rules = {kModelRules, kBothNormRules, kAttentionRules, kMlpRules, kGemma4Rules};
@@ -483,7 +553,8 @@ Architecture gemma4_architecture() {
       "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
       "max_position_embeddings": 131072, "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
       "attention_bias": false, "attention_dropout": 0.0, "sliding_window": 512, "attention_k_eq_v": false,
-      "num_kv_shared_layers": 0, "use_double_wide_mlp": false, "vocab_size_per_layer_input": 262144,
+      "num_kv_shared_layers": 0, "use_double_wide_mlp": false, "hidden_size_per_layer_input": 256,
+      "vocab_size_per_layer_input": 262144,
       "enable_moe_block": false, "rope_parameters": {
         "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
         "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}})"};
@@ -504,6 +575,7 @@ Architecture gemma4_unified_architecture() {
   text.name = "Gemma4UnifiedForCausalLM";
   text.defaults.emplace_back(R"({"max_position_embeddings": 262144, "sliding_window": 1024,
       "hidden_size_per_layer_input": 0})");
+  text.read = read_gemma4_unified;
   text.gguf = {};
   return text;
 }
