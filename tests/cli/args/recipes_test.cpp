@@ -111,6 +111,8 @@ TEST(Presets, HaveThePublishedParameterCounts) {
                                           {"gemma-3-4b", 3'880'263'168, 3'880'263'168},
                                           {"gemma-4-26b-a4b", 25'233'141'760, 3'822'530'560},
                                           {"gemma-4-31b", 30'697'345'280, 30'697'345'280},
+                                          {"gemma-4-e2b", 4'628'569'344, 4'628'569'344},
+                                          {"gemma-4-e4b", 7'463'013'376, 7'463'013'376},
                                           {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
                                           {"glm-4.7-flash", 29'943'390'976, 3'896'763'136},
                                           {"glm-5", 743'911'199'232, 41'784'709'632},
@@ -240,8 +242,9 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
         {command, "--preset", "gpt2-142m"}, 3,
         {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
          "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, deepseek-v4-flash, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
-         "gemma-3-4b, gemma-4-26b-a4b, gemma-4-31b, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, "
-         "gpt2-124m, kimi-k2, lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, "
+         "gemma-3-4b, gemma-4-26b-a4b, gemma-4-31b, gemma-4-e2b, gemma-4-e4b, glm-4.5-air, glm-4.7-flash, glm-5, "
+         "gpt-oss-120b, gpt-oss-20b, gpt2-124m, kimi-k2, lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, "
+         "minimax-m2, mixtral-8x22b, "
          "mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
          "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
          "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
