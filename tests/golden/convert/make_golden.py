@@ -411,6 +411,11 @@ EXPORTS |= RECURRENT | {
                 "--qk-layernorm true",
     "minimax_m2": EXPERTS + SIGMOID + "--rotary-percent 0.5 --qk-layernorm true --qk-layernorm-full-width true",
     "qwen2_moe": EXPERTS + QWEN_SHARED + "--add-qkv-bias true",
+    "gemma4_text": DENSE + "--num-layers 4 --num-kv-shared-layers 2 --use-double-wide-mlp true "
+                   "--hidden-size-per-layer-input 4 --window-size 5,0 --window-attn-skip-freq 2 --kv-channels 10 "
+                   "--window-kv-channels 6 --rotary-proportional true --rotary-percent 0.5 --window-rotary-percent 1 "
+                   "--qk-layernorm true --v-l2-norm true --softmax-scale 1 --embedding-multiplier 4 --swiglu false "
+                   "--geglu true --gelu-tanh true --norm-placement both --layer-scalar true --logit-soft-cap 30",
     "exaone_moe": EXPERTS + SIGMOID + SHARED + "--moe-layer-freq [0,1] --qk-layernorm true --window-size 5,0 "
                   "--window-attn-skip-freq [1,0] --no-rope-freq [0,1]",
 }
