@@ -302,6 +302,18 @@ TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
   EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mamba.hybrid_override_pattern = "EE"; }),
             "hybrid_override_pattern = EE has no layer that reads other tokens than its own, so that the model could "
             "only learn which token follows which; make at least one layer M (Mamba-2) or * (attention)");
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) {
+              c.linear_attention.experimental_attention_variant = "mamba2";
+              c.linear_attention.linear_attention_freq = "[1,0]";
+            }),
+            "hybrid_override_pattern = ME makes each layer one part, and linear_attention_freq = [1,0] changes what it "
+            "is; set linear_attention_freq = none");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              testing::add_granite_layers(c);
+              c.mamba.mamba_num_groups = 3;
+            }),
+            "mamba_num_groups = 3 does not divide the 8 heads of Mamba-2; set mamba_num_groups = 1, or a "
+            "mamba_num_heads that it divides");
   const auto sparse = [](ModelConfig& c) {
     testing::add_latent_attention(c, {12, 16, 6, 4, 6});
     testing::add_sparse_attention(c);

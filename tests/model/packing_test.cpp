@@ -118,6 +118,10 @@ TEST(Packing, ChangesNoBitWithMamba2) {
     testing::add_hybrid_layers(config, layers);
     expect_the_same_bits(config);
   }
+  ModelConfig beside_mlps = testing::tiny_config(4);
+  testing::add_granite_layers(beside_mlps);
+  beside_mlps.linear_attention.linear_attention_freq = "[1,1]";
+  expect_the_same_bits(beside_mlps);
 }
 
 }  // namespace

@@ -101,6 +101,21 @@ inline void add_hybrid_layers(ModelConfig& config, const std::string& pattern = 
   if (pattern.find('E') == std::string::npos) config.moe.num_experts = 0;
 }
 
+// Granite 4's: Mamba-2 in every second layer, attention without positions in the others, and multipliers.
+inline void add_granite_layers(ModelConfig& config) {
+  config.attention.position_embedding_type = "none";
+  config.attention.softmax_scale = 0.3;
+  config.embedding_multiplier = 3;
+  config.residual_multiplier = 0.4;
+  config.logit_scale = 0.25;
+  config.linear_attention.experimental_attention_variant = "mamba2";
+  config.linear_attention.linear_attention_freq = "2";
+  config.mamba.mamba_num_heads = 8;
+  config.mamba.mamba_num_groups = 4;
+  config.mamba.mamba_head_dim = 6;
+  config.mamba.mamba_state_dim = 5;
+}
+
 // DeepSeek-V4's parallel residual streams, whose weights depend strongly on the token.
 inline void add_residual_streams(ModelConfig& config) {
   config.streams = {.num_residual_streams = 3, .mhc_sinkhorn_iterations = 4, .mhc_init_gating_factor = 1};

@@ -92,8 +92,11 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return a.linear_attention.layers(a.num_layers) == b.linear_attention.layers(b.num_layers);
   if (of_a.name == "mamba_num_heads")
     return a.mamba.spec(a.hidden_size).num_heads == b.mamba.spec(b.hidden_size).num_heads;
-  if (of_a.name.starts_with("mamba_")) return !a.mamba.any() && !b.mamba.any();
-  if (of_a.name.starts_with("linear_")) return !a.linear_attention.any() && !b.linear_attention.any();
+  if (of_a.name.starts_with("mamba_")) return !a.has_mamba() && !b.has_mamba();
+  if (of_a.name.starts_with("linear_")) {
+    const auto idle = [](const LinearAttentionConfig& one) { return !one.any() || one.mamba2(); };
+    return idle(a.linear_attention) && idle(b.linear_attention);
+  }
   if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return window_of(x.mixer); },

@@ -46,7 +46,9 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   std::vector<MixerSpec> all = model.attention.layers(model.hidden_size, model.num_layers);
   const std::vector<bool> linear = model.linear_attention.layers(model.num_layers);
   for (size_t layer = 0; layer < linear.size(); ++layer)
-    if (linear[layer]) all[layer] = model.linear_attention.spec(model.hidden_size);
+    if (linear[layer])
+      all[layer] = model.linear_attention.mamba2() ? MixerSpec(model.mamba.spec(model.hidden_size))
+                                                   : model.linear_attention.spec(model.hidden_size);
   if (model.has_sparse_attention()) model.sparse_attention.apply(all);
   if (model.has_compressed_attention()) {
     std::vector<CompressedSpec> compressed =
@@ -366,6 +368,7 @@ void ModelConfig::validate() const {
   if (has_sparse_attention()) validate_sparse_attention(*this);
   if (has_compressed_attention()) compressed_attention.validate(attention, sparse_attention, num_layers);
   mamba.validate(hidden_size, num_layers);
+  if (linear_attention.mamba2()) mamba.validate_sizes(hidden_size);
   validate_hybrid(*this);
   require<ConfigError>(!linear_attention.any() || attention.no_attention_freq == "none",
                        "no_attention_freq = ", attention.no_attention_freq,

@@ -95,7 +95,7 @@ struct ModelConfig {
   LinearAttentionConfig linear_attention;          // of layers that have it instead
   SparseAttentionConfig sparse_attention;          // of all layers, if has_sparse_attention()
   CompressedAttentionConfig compressed_attention;  // of all layers, if has_compressed_attention()
-  MambaConfig mamba;
+  MambaConfig mamba;                               // of all layers, or of those with Mamba-2
   ResidualStreamsConfig streams;
   MlpConfig mlp;
   MoeConfig moe;
@@ -129,6 +129,7 @@ struct ModelConfig {
   bool has_compressed_attention() const {
     return linear_attention.experimental_attention_variant == CompressedAttentionConfig::kVariant;
   }
+  bool has_mamba() const { return mamba.has_mamba() || linear_attention.mamba2(); }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   MixerModel around_mixers() const;
   // Channels of the residual stream between blocks: those of all its parallel streams.

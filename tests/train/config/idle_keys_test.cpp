@@ -79,7 +79,14 @@ std::vector<Case> cases() {
   add({"mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups", "mamba_conv_kernel_dim",
        "mamba_conv_bias", "mamba_dt_min"},
       {}, {"hybrid_override_pattern = 'M-'", "num_layers = 2", "num_experts = 0"},
-      "a hybrid_override_pattern with layers of Mamba-2 (M); here hybrid_override_pattern = none");
+      "a hybrid_override_pattern with layers of Mamba-2 (M), or experimental_attention_variant = mamba2; here "
+      "hybrid_override_pattern = none");
+  const Keys mamba2 = {"experimental_attention_variant = 'mamba2'", "linear_attention_freq = '2'",
+                       "mamba_num_groups = 2"};
+  add({"mamba_state_dim", "mamba_dt_min"}, {}, mamba2, "or experimental_attention_variant = mamba2; here ");
+  add({"linear_conv_kernel_dim"}, mamba2, {"experimental_attention_variant = 'gated_delta_net'", mamba2[1]},
+      "experimental_attention_variant = gated_delta_net or short_convolution; here experimental_attention_variant = "
+      "mamba2");
   add({"mhc_sinkhorn_iterations", "mhc_epsilon", "mhc_init_gating_factor"}, {}, {"num_residual_streams = 2"},
       "num_residual_streams above 1; here num_residual_streams = 1");
   const Keys sparse = {"experimental_attention_variant = 'dsa'", "multi_latent_attention = true", "q_lora_rank = 8"};

@@ -16,10 +16,11 @@ constexpr const char* kWithout = "none";
 Fields LinearAttentionConfig::fields() {
   return {
       Field{"experimental_attention_variant", &experimental_attention_variant,
-            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5, or "
-            "convolutions of a few tokens between gates, as in LFM2; or in all layers DeepSeek Sparse Attention (dsa), "
-            "as in DeepSeek-V3.2 and GLM-5, or compressed attention (dsv4_hybrid), as in DeepSeek-V4"}
-          .one_of({kWithout, "gated_delta_net", "short_convolution", "dsa", "dsv4_hybrid"}),
+            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5, "
+            "Mamba-2, as in Granite 4, or convolutions of a few tokens between gates, as in LFM2; or in all layers "
+            "DeepSeek Sparse Attention (dsa), as in DeepSeek-V3.2 and GLM-5, or compressed attention (dsv4_hybrid), as "
+            "in DeepSeek-V4"}
+          .one_of({kWithout, "gated_delta_net", "mamba2", "short_convolution", "dsa", "dsv4_hybrid"}),
       Field{
           "linear_attention_freq", &linear_attention_freq,
           "Layers with the experimental_attention_variant: all but every N-th layer, or a list, 1 for a layer with it "
@@ -56,10 +57,10 @@ void LinearAttentionConfig::validate(int64_t num_layers) const {
   if (!any()) {
     require<ConfigError>(
         linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
-        " chooses layers of linear attention or short convolutions, which "
+        " chooses layers of linear attention, Mamba-2 or short convolutions, which "
         "experimental_attention_variant = ",
         experimental_attention_variant,
-        " does not have: set it to gated_delta_net or short_convolution, or linear_attention_freq to none");
+        " does not have: set it to gated_delta_net, mamba2 or short_convolution, or linear_attention_freq to none");
     return;
   }
   require<ConfigError>(linear_attention_freq != kWithout,
@@ -75,7 +76,7 @@ void LinearAttentionConfig::validate(int64_t num_layers) const {
 }
 
 MixerSpec LinearAttentionConfig::spec(int64_t hidden_size) const {
-  if (!delta()) {
+  if (short_convolution()) {
     ShortConvolutionSpec convolution;
     convolution.channels = hidden_size;
     convolution.conv_kernel_dim = linear_conv_kernel_dim;

@@ -1,4 +1,5 @@
-// The configuration of layers with Gated DeltaNet or short convolutions, with Megatron-LM's keys where it has them.
+// The configuration of layers with Gated DeltaNet, Mamba-2 or short convolutions, with Megatron-LM's keys where it has
+// them.
 #pragma once
 
 #include <string>
@@ -22,11 +23,14 @@ struct LinearAttentionConfig {
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError
 
-  bool any() const { return delta() || experimental_attention_variant == "short_convolution"; }
+  bool any() const { return delta() || mamba2() || short_convolution(); }
   bool delta() const { return experimental_attention_variant == "gated_delta_net"; }
+  bool mamba2() const { return experimental_attention_variant == "mamba2"; }
+  bool short_convolution() const { return experimental_attention_variant == "short_convolution"; }
   // The layers with this variant. Throws ConfigError for a pattern that does not fit num_layers.
   std::vector<bool> layers(int64_t num_layers) const;
-  MixerSpec spec(int64_t hidden_size) const;  // of these layers
+  // Of these layers, unless they have Mamba-2, whose sizes are MambaConfig's.
+  MixerSpec spec(int64_t hidden_size) const;
 };
 
 }  // namespace witan

@@ -1,6 +1,5 @@
 #include "witan/nn/mamba2/config.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "witan/base/error.h"
@@ -45,8 +44,11 @@ std::vector<HybridLayer> MambaConfig::layers(int64_t num_layers) const {
 }
 
 void MambaConfig::validate(int64_t hidden_size, int64_t num_layers) const {
-  const std::vector<HybridLayer> all = layers(num_layers);
-  if (std::ranges::find(all, HybridLayer::mamba) == all.end()) return;
+  layers(num_layers);
+  if (has_mamba()) validate_sizes(hidden_size);
+}
+
+void MambaConfig::validate_sizes(int64_t hidden_size) const {
   require<ConfigError>(mamba_num_heads > 0 || 2 * hidden_size % mamba_head_dim == 0,
                        "mamba_head_dim = ", mamba_head_dim, " does not divide 2 hidden_size = ", 2 * hidden_size,
                        "; set mamba_num_heads, or another mamba_head_dim");

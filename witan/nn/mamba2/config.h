@@ -23,9 +23,12 @@ struct MambaConfig {
 
   Fields fields();
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError
+  void validate_sizes(int64_t hidden_size) const;                // of layers of Mamba-2; throws ConfigError
 
   // Whether each layer is one part.
   bool any() const { return hybrid_override_pattern != "none"; }
+  // Whether one of these parts is Mamba-2.
+  bool has_mamba() const { return any() && hybrid_override_pattern.find('M') != std::string::npos; }
   // Each layer's part; empty unless any(). Throws ConfigError for a pattern that does not fit num_layers.
   std::vector<HybridLayer> layers(int64_t num_layers) const;
   Mamba2Spec spec(int64_t hidden_size) const;

@@ -34,7 +34,7 @@ struct Mamba2Spec : public MixerKind {
   DividedSizes tensor_sizes() const override {
     return {{"mamba_num_groups", num_groups}, {"mamba_num_heads", num_heads}};
   }
-  std::string_view key_against_lanes() const override { return "hybrid_override_pattern"; }
+  std::string_view key_against_lanes() const override { return "experimental_attention_variant"; }
   ContextUse context_use(ContextExchange exchange, int64_t tensor, int64_t context) const override;
   std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
 };

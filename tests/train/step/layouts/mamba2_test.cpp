@@ -1,5 +1,5 @@
-// Models of one part a layer, with Mamba-2, train alike in every layout that divides them, over packed documents, and
-// take the planned memory.
+// Models with Mamba-2 in layers of one part, or before MLPs, train alike in every layout that divides them, over packed
+// documents, and take the planned memory.
 #include "witan/nn/mamba2/mamba2.h"
 
 #include <gmock/gmock.h>
@@ -19,16 +19,28 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-RunConfig hybrid_recipe() {
+RunConfig packed_run() {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
   config.train.global_batch_size = 4;
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
+  return config;
+}
+
+RunConfig hybrid_recipe() {
+  RunConfig config = packed_run();
   testing::add_hybrid_layers(config.model, "ME*-ME");
   config.model.moe.moe_router_score_function = "sigmoid";
   config.model.moe.moe_router_enable_expert_bias = true;
   config.model.moe.moe_shared_expert_intermediate_size = 16;
   config.model.moe.moe_latent_size = 8;
+  return laid_out(config, {});
+}
+
+RunConfig granite_recipe() {
+  RunConfig config = packed_run();
+  testing::add_granite_layers(config.model);
+  config.model.moe.moe_shared_expert_intermediate_size = 16;
   return laid_out(config, {});
 }
 
@@ -46,6 +58,23 @@ TEST(Mamba2Layouts, EveryLayoutEqualsOneRankInFloat64) {
                                                    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
                                                   3);
   EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+}
+
+TEST(Mamba2Layouts, LayersWithMlpsEqualOneRankInFloat64) {
+  RunConfig config = granite_recipe();
+  expect_steps_of_one_rank(config,
+                           {{"shard=2", kFsdp},
+                            {"tensor=4,expert_tensor=1"},
+                            {.mesh = "context=4", .comm = "p2p"},
+                            {"context=2,tensor=2,expert=2,expert_tensor=1"},
+                            {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
+                            {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
+                           3);
+  config.model.mamba.mamba_num_groups = 1;  // as in Granite 4
+  expect_steps_of_one_rank(config, {{"context=2"}, {"shard=2,expert=2"}}, 2);
+  config.model.lora_rank = 3;
+  config.model.moe.num_experts = 0;
+  expect_steps_of_one_rank(config, {{"context=2"}, {"shard=2", kFsdp}, {"pipeline=2"}}, 2);
 }
 
 // Four ranks share groups in pairs, and recomputed layers exchange again.
@@ -80,11 +109,12 @@ TEST(Mamba2Layouts, PlansAreKeptToTheByte) {
          {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}, LaidOut{"context=4"},
           LaidOut{.mesh = "context=2,tensor=2,expert=2,expert_tensor=1", .comm = "p2p"}}) {
       SCOPED_TRACE(cat(dtype, ", ", described(layout)));
-      RunConfig config = hybrid_recipe();
-      config.model.dtype = dtype;
-      config = laid_out(config, layout);
-      config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
-      testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
+      for (RunConfig config : {hybrid_recipe(), granite_recipe()}) {
+        config.model.dtype = dtype;
+        config = laid_out(config, layout);
+        config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
+        testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
+      }
     }
 }
 

@@ -125,10 +125,13 @@ class RandomModel {
     else
       draw_rotation();
     if (config_.model.mamba.any()) return;
-    if (chance(0.1)) {
-      set("experimental_attention_variant", "short_convolution");
+    if (chance(0.15)) {
+      set("experimental_attention_variant", pick({"short_convolution", "mamba2"}));
       set("linear_attention_freq", pick({"[1,0]", "[0,1]"}));
-      maybe(0.5, "linear_conv_bias", {"true"});
+      if (config_.model.has_mamba())
+        draw_mamba_sizes();
+      else
+        maybe(0.5, "linear_conv_bias", {"true"});
     } else if (chance(0.25)) {
       set("experimental_attention_variant", "gated_delta_net");
       set("linear_attention_freq", pick({"[1,0]", "[0,1]", "[1,1]"}));
@@ -172,6 +175,10 @@ class RandomModel {
     const std::string parts = pick({"ME*-", "M*ME", "M-*-", "M*M-", "E*EM"});
     set("num_layers", std::to_string(parts.size()));
     set("hybrid_override_pattern", parts);
+    draw_mamba_sizes();
+  }
+
+  void draw_mamba_sizes() {
     set("mamba_num_heads", "8");
     set("mamba_num_groups", pick({"2", "4", "8"}));
     set("mamba_head_dim", pick({"4", "6"}));
