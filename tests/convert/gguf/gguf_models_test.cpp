@@ -144,9 +144,10 @@ TEST_P(GgufModels, WrittenKeysMatchTheConverter) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, GgufModels,
                          ::testing::Values("mixtral", "llama3", "gpt2", "olmo2", "deepseek_v3", "qwen3_next_even",
-                                           "qwen3_5", "qwen3_5_moe", "nemotron_h_moe", "nemotron_h_dense", "lfm2_even",
-                                           "lfm2_moe_even", "exaone_moe", "solar_open", "ernie4_5_moe_even",
-                                           "hunyuan_v1_moe", "phi3", "deepseek_v32", "glm_moe_dsa"),
+                                           "qwen3_5", "qwen3_5_moe", "nemotron_h_moe", "nemotron_h_dense",
+                                           "granitemoehybrid", "granitemoehybrid_even", "lfm2_even", "lfm2_moe_even",
+                                           "exaone_moe", "solar_open", "ernie4_5_moe_even", "hunyuan_v1_moe", "phi3",
+                                           "deepseek_v32", "glm_moe_dsa"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
@@ -257,6 +258,7 @@ TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
   EXPECT_THAT(refusal("lfm2_moe"), HasSubstr("moe_router_topk_scaling_factor = 1.0, not 1.5"));
   EXPECT_THAT(refusal("nemotron_h"), HasSubstr("hybrid_override_pattern = \"ME*EMEM\", not \"ME*-MEM\""));
   EXPECT_THAT(refusal("nemotron_h_latent"), HasSubstr("mamba_conv_bias = true, not false"));
+  EXPECT_THAT(refusal("granitemoehybrid_dense"), HasSubstr("add_attention_bias = false, not true"));
   EXPECT_THAT(refusal("ernie4_5_moe"), HasSubstr("ernie4_5-moe.interleave_moe_layer_step = 2: llama.cpp loads only"));
   EXPECT_THAT(refusal("phi3"), HasSubstr("window_size"));
   EXPECT_THAT(refusal("olmo_hybrid"), HasSubstr("Witan writes no GGUF file of a model of type olmo_hybrid"));

@@ -263,6 +263,38 @@ TEST(HfConfig, PartsOfNemotronsLayersHaveSeveralNames) {
               HasSubstr("types of layers are linear_attention, moe, full_attention and mlp"));
 }
 
+// Published folders of Granite 4 have other names of types than transformers 5.24 writes, and keys that nothing reads.
+TEST(HfConfig, GranitesLayersHaveSeveralNames) {
+  const Json config = config_of("granitemoehybrid");
+  const HfModel listed = read_hf_config(config.dump(), "config.json");
+  EXPECT_EQ(listed.model.linear_attention.linear_attention_freq, "[1,0,1,1]");
+  EXPECT_EQ(listed.model.attention.position_embedding_type, "none");
+  const Json types = {"mamba", "attention", "mamba", "mamba"};
+  for (const Json& changes :
+       {Json{{"layer_types", types}}, Json{{"layer_types", nullptr}, {"layers_block_type", types}},
+        Json{{"position_embedding_type", nullptr}, {"normalization_function", "rmsnorm"}, {"init_method", "mup"}},
+        Json{{"mamba_d_head", "auto"}, {"rope_theta", 1e6}}})
+    EXPECT_THAT(differences(read_hf_config(with(config, changes).dump(), "config.json").model, listed.model),
+                ::testing::IsEmpty())
+        << changes;
+  const HfModel all = read_hf_config(with(config, {{"layer_types", nullptr}}).dump(), "config.json");
+  EXPECT_EQ(all.model.linear_attention.linear_attention_freq, "[1,1,1,1]");
+  const HfModel dense = read_hf_config(config_of("granitemoehybrid_dense").dump(), "config.json");
+  EXPECT_EQ(dense.model.mamba.mamba_dt_min, 0.5);
+  EXPECT_EQ(dense.model.mlp.ffn_hidden_size, 20);
+  EXPECT_TRUE(dense.model.attention.rotates());
+  for (const auto& [changes, why] : std::vector<std::pair<Json, std::string>>{
+           {{{"layer_types", {"mamba", "conv", "mamba", "mamba"}}}, "types of layers are mamba and attention"},
+           {{{"layers_block_type", types}}, "layers_block_type = "},
+           {{{"position_embedding_type", "alibi"}}, "positions are rope or nope"},
+           {{{"mamba_n_heads", 6}}, "heads have mamba_expand times hidden_size channels together"},
+           {{{"mamba_proj_bias", true}}, "Witan's projections of Mamba-2 have no biases"},
+           {{{"time_step_limit", {0.0, 0.5}}}, "have a lower bound alone"},
+           {{{"hidden_act", "gelu"}}, "SiLU behind its convolution"},
+           {{{"shared_intermediate_size", 0}}, "each layer has a shared MLP"}})
+    EXPECT_THAT(refusal(with(config, changes)), HasSubstr(why)) << changes;
+}
+
 TEST(HfConfig, RefusalsNameUnsupportedKeys) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2"),

@@ -241,6 +241,22 @@ STATE_SPACE = {
     "nemotron_h_moe": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="ME*EM", moe_latent_size=10, n_group=4,
                                          topk_group=2, routed_scaling_factor=2.5)),
 }
+# Mamba-2 or attention before experts and a shared MLP; a chunk ends within the tokens.
+GRANITE4 = dict(GRANITE, num_hidden_layers=4, mamba_n_heads=8, mamba_d_head=4, mamba_n_groups=2,
+                mamba_d_state=5, mamba_d_conv=3, mamba_chunk_size=9, num_local_experts=6, num_experts_per_tok=3,
+                shared_intermediate_size=20, layer_types=["mamba", "attention", "mamba", "mamba"])
+STATE_SPACE |= {
+    "granitemoehybrid": ("GraniteMoeHybrid", dict(GRANITE4, position_embedding_type="nope", tie_word_embeddings=True)),
+    # No experts: the shared MLP is all that a layer has. Attention rotates, and steps are clamped.
+    "granitemoehybrid_dense": ("GraniteMoeHybrid", dict(
+        GRANITE4, head_dim=6, num_local_experts=0, num_experts_per_tok=0, intermediate_size=20,
+        position_embedding_type="rope", attention_bias=True, mamba_conv_bias=False, mamba_d_head="auto", time_step_limit=(0.5, float("inf")),
+        layer_types=["mamba", "attention", "attention", "mamba"])),
+    # As llama.cpp has it: no steps are clamped.
+    "granitemoehybrid_even": ("GraniteMoeHybrid", dict(
+        GRANITE4, num_local_experts=0, num_experts_per_tok=0, intermediate_size=20,
+        position_embedding_type="nope")),
+}
 HYBRID |= STATE_SPACE
 MODELS |= HYBRID
 # Sparse attention: a token of the later ones chooses 5 of up to 24 keys. Many heads keep scores from being 0, and so
@@ -391,6 +407,10 @@ MAMBA = ("--mamba-num-heads 6 --mamba-head-dim 4 --mamba-num-groups 2 --mamba-st
          "--mamba-dt-min 0.001 --position-embedding-type none --swiglu false --squared-relu true ")
 INDEXED = LATENT + ("--experimental-attention-variant dsa --q-lora-rank 10 --dsa-indexer-n-heads 16 "
                     "--dsa-indexer-head-dim 6 --dsa-indexer-topk 5 --untie-embeddings-and-output-weights true ")
+GRANITE_MAMBA = ("--experimental-attention-variant mamba2 --linear-attention-freq [1,0] --mamba-num-heads 8 "
+                 "--mamba-head-dim 4 --mamba-num-groups 2 --mamba-state-dim 5 --mamba-conv-kernel-dim 3 "
+                 "--position-embedding-type none --embedding-multiplier 3 --residual-multiplier 0.4 "
+                 "--logit-scale 0.25 --softmax-scale 0.3 ")
 # Those of recurrent layers are computed in float64, each in a process of its own.
 RECURRENT = {
     "qwen3_next": EXPERTS + QWEN_HYBRID + QWEN_SHARED,
@@ -398,6 +418,7 @@ RECURRENT = {
     "qwen3_5_moe_text": EXPERTS + QWEN_HYBRID + QWEN_SHARED,
     "nemotron_h": EXPERTS + UNTIED + MAMBA + SIGMOID + SHARED + SCALED + "--hybrid-override-pattern ME*-M "
                   "--num-layers 5 --moe-latent-size 10",
+    "granitemoehybrid": GROUPS + "--num-experts 6 --moe-router-topk 3 " + SHARED + GRANITE_MAMBA,
     "olmo_hybrid": DENSE + DELTA_FLAGS + "--linear-allow-neg-eigval true --qk-layernorm true "
                    "--qk-layernorm-full-width true --norm-placement post_attention --linear-norm-epsilon 1e-5",
 }

@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).parent
 NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
                if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even",
                                                "gemma3", "gemma4", "nemotron_h_dense", "nemotron_h_latent",
-                                               "nemotron_h_moe", "lfm2_even", "lfm2_moe_even", "ernie4_5_moe_even"))
+                                               "nemotron_h_moe", "granitemoehybrid_dense", "granitemoehybrid_even", "lfm2_even", "lfm2_moe_even", "ernie4_5_moe_even"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.

@@ -27,6 +27,9 @@ MODELS = {
     "nemotron_h_moe": {"mamba_d_head": 4},
     # A file with keys of experts would be one of a model with experts.
     "nemotron_h_dense": {"mamba_d_head": 4, "num_experts_per_tok": None, "n_routed_experts": None, "n_group": None, "topk_group": None},
+    # The names of types of layers in published folders.
+    "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba", "mamba"]},
+    "granitemoehybrid_even": {"layer_types": ["mamba", "attention", "mamba", "mamba"]},
     "lfm2_even": {}, "lfm2_moe_even": {},
     "exaone_moe": {"scoring_func": "sigmoid", "first_k_dense_replace": 1, "num_nextn_predict_layers": 0},
     # The share of rotated channels is 0.5 unless the file says otherwise.

@@ -14,18 +14,14 @@ constexpr const char* kLayerTypes = "layers_block_type";
 
 // ---- Tensors
 
-constexpr std::string_view kInProj[] = {"mamba2.z_proj.weight", "mamba2.x_proj.weight", "mamba2.B_proj.weight",
-                                        "mamba2.C_proj.weight", "mamba2.dt_proj.weight"};
-constexpr std::string_view kTaps[] = {"mamba2.x_conv.weight", "mamba2.B_conv.weight", "mamba2.C_conv.weight"};
-constexpr std::string_view kTapBiases[] = {"mamba2.x_conv.bias", "mamba2.B_conv.bias", "mamba2.C_conv.bias"};
 constexpr TensorRule projection(std::string_view witan) {
-  return {.witan = witan, .other = "layers.{l}.mixer.in_proj.weight", .joined = kInProj};
+  return {.witan = witan, .other = "layers.{l}.mixer.in_proj.weight", .joined = kMambaProjections};
 }
 constexpr TensorRule taps(std::string_view witan) {
-  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.weight", .joined = kTaps, .depthwise = true};
+  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.weight", .joined = kMambaTaps, .depthwise = true};
 }
 constexpr TensorRule tap_bias(std::string_view witan) {
-  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.bias", .joined = kTapBiases};
+  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.bias", .joined = kMambaTapBiases};
 }
 constexpr TensorRule kMambaRules[] = {
     projection("mamba2.z_proj.weight"),
@@ -243,34 +239,6 @@ void write_nemotron_h(HfWriter& to) {
 }
 
 // ---- GGUF files
-
-constexpr GgufRule gguf_projection(std::string_view witan) {
-  return {.witan = witan, .other = "ssm_in.weight", .joined = kInProj};
-}
-constexpr GgufRule gguf_taps(std::string_view witan) {
-  return {.witan = witan, .other = "ssm_conv1d.weight", .joined = kTaps};
-}
-constexpr GgufRule gguf_tap_bias(std::string_view witan) {
-  return {.witan = witan, .other = "ssm_conv1d.bias", .joined = kTapBiases};
-}
-constexpr GgufRule kGgufMamba[] = {
-    gguf_projection("mamba2.z_proj.weight"),
-    gguf_projection("mamba2.x_proj.weight"),
-    gguf_projection("mamba2.B_proj.weight"),
-    gguf_projection("mamba2.C_proj.weight"),
-    gguf_projection("mamba2.dt_proj.weight"),
-    gguf_taps("mamba2.x_conv.weight"),
-    gguf_taps("mamba2.B_conv.weight"),
-    gguf_taps("mamba2.C_conv.weight"),
-    gguf_tap_bias("mamba2.x_conv.bias"),
-    gguf_tap_bias("mamba2.B_conv.bias"),
-    gguf_tap_bias("mamba2.C_conv.bias"),
-    {.witan = "mamba2.A_log", .other = "ssm_a", .values = GgufValues::minus_exp, .shape = GgufShape::column},
-    {.witan = "mamba2.D", .other = "ssm_d", .shape = GgufShape::column},
-    {"mamba2.dt_bias", "ssm_dt.bias"},
-    {.witan = "mamba2.norm.weight", .other = "ssm_norm.weight", .shape = GgufShape::state_groups},
-    {"mamba2.o_proj.weight", "ssm_out.weight"},
-};
 
 // llama.cpp's converter orders queries and keys as if they rotated, which changes no product.
 constexpr GgufRule kGgufParts[] = {

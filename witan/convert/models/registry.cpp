@@ -15,7 +15,7 @@ constexpr std::string_view kTriedFirst[] = {"llama",       "qwen3",       "mistr
 
 // Types of which Witan lacks a part, by the part.
 constexpr std::string_view kBeside = "it computes the MLP after attention, not beside it",
-                           kStateSpace = "of state-space layers it has Nemotron-H's alone",
+                           kStateSpace = "of state-space layers it has Nemotron-H's and Granite 4's alone",
                            kLightning = "it has no lightning attention",
                            kTemperatures = "it has no temperatures that grow with positions",
                            kAlibi = "it has no biases of attention that grow with distance (ALiBi)";
@@ -32,7 +32,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"falcon_mamba", kStateSpace},
     {"gemma2", "it has no cap on the logits of attention"},
     {"gptj", kBeside},
-    {"granitemoehybrid", kStateSpace},
     {"jamba", kStateSpace},
     {"kimi_linear", "it has no Kimi Delta Attention"},
     {"llama4_text", "it has no attention in chunks, and no temperatures that grow with positions"},

@@ -83,6 +83,15 @@ inline constexpr TensorRule kGatedSharedExpertRules[] = {
     {"moe.shared_experts.gate.weight", "layers.{l}.mlp.shared_expert_gate.weight"},
 };
 
+// Tensors of Mamba-2 that other programs join.
+inline constexpr std::string_view kMambaProjections[] = {"mamba2.z_proj.weight", "mamba2.x_proj.weight",
+                                                         "mamba2.B_proj.weight", "mamba2.C_proj.weight",
+                                                         "mamba2.dt_proj.weight"};
+inline constexpr std::string_view kMambaTaps[] = {"mamba2.x_conv.weight", "mamba2.B_conv.weight",
+                                                  "mamba2.C_conv.weight"};
+inline constexpr std::string_view kMambaTapBiases[] = {"mamba2.x_conv.bias", "mamba2.B_conv.bias",
+                                                       "mamba2.C_conv.bias"};
+
 // A module of multi-token prediction, beside its block.
 inline constexpr TensorRule kMtpRules[] = {
     {"enorm.weight", "layers.{l}.enorm.weight"},
@@ -145,6 +154,25 @@ inline constexpr GgufRule kGgufPairedAttention[] = {
     {.witan = "attention.q_proj.weight", .other = "attn_q.weight", .rows = GgufRows::rope_pairs},
     {.witan = "attention.k_proj.weight", .other = "attn_k.weight", .rows = GgufRows::rope_pairs},
     {.witan = "attention.v_proj.weight", .other = "attn_v.weight"},
+};
+
+inline constexpr GgufRule kGgufMamba[] = {
+    {.witan = "mamba2.z_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
+    {.witan = "mamba2.x_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
+    {.witan = "mamba2.B_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
+    {.witan = "mamba2.C_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
+    {.witan = "mamba2.dt_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
+    {.witan = "mamba2.x_conv.weight", .other = "ssm_conv1d.weight", .joined = kMambaTaps},
+    {.witan = "mamba2.B_conv.weight", .other = "ssm_conv1d.weight", .joined = kMambaTaps},
+    {.witan = "mamba2.C_conv.weight", .other = "ssm_conv1d.weight", .joined = kMambaTaps},
+    {.witan = "mamba2.x_conv.bias", .other = "ssm_conv1d.bias", .joined = kMambaTapBiases},
+    {.witan = "mamba2.B_conv.bias", .other = "ssm_conv1d.bias", .joined = kMambaTapBiases},
+    {.witan = "mamba2.C_conv.bias", .other = "ssm_conv1d.bias", .joined = kMambaTapBiases},
+    {.witan = "mamba2.A_log", .other = "ssm_a", .values = GgufValues::minus_exp, .shape = GgufShape::column},
+    {.witan = "mamba2.D", .other = "ssm_d", .shape = GgufShape::column},
+    {"mamba2.dt_bias", "ssm_dt.bias"},
+    {.witan = "mamba2.norm.weight", .other = "ssm_norm.weight", .shape = GgufShape::state_groups},
+    {"mamba2.o_proj.weight", "ssm_out.weight"},
 };
 
 }  // namespace witan
