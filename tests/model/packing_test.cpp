@@ -101,6 +101,13 @@ TEST(Packing, ChangesNoBitWithGatedDeltaNet) {
   expect_the_same_bits(linear_everywhere(0));
 }
 
+TEST(Packing, ChangesNoBitWithDecaysOfChannels) {
+  ModelConfig config = linear_everywhere(4);
+  config.linear_attention.experimental_attention_variant = "kimi_delta";
+  config.linear_attention.linear_num_key_heads = config.linear_attention.linear_num_value_heads;
+  expect_the_same_bits(config);
+}
+
 TEST(Packing, ChangesNoBitWithShortConvolutions) {
   ModelConfig config = testing::tiny_config(4);
   testing::add_short_convolutions(config);

@@ -85,6 +85,17 @@ inline void add_linear_attention(ModelConfig& config) {
   linear.linear_value_head_dim = 4;
 }
 
+// Kimi Linear's: a decay for each channel of a key, beside latent attention that does not rotate.
+inline void add_kimi_linear(ModelConfig& config) {
+  add_latent_attention(config, {0, 10, 6, 4, 6});
+  config.attention.position_embedding_type = "none";
+  LinearAttentionConfig& linear = config.linear_attention;
+  linear.experimental_attention_variant = "kimi_delta";
+  linear.linear_attention_freq = "2";
+  linear.linear_num_key_heads = linear.linear_num_value_heads = 8;
+  linear.linear_key_head_dim = linear.linear_value_head_dim = 6;
+}
+
 // Nemotron 3's layers of one part each: Mamba-2, experts by DeepSeek-V3's router beside a shared one, attention without
 // positions, and a dense MLP, all with squared ReLU.
 inline void add_hybrid_layers(ModelConfig& config, const std::string& pattern = "ME*-M") {

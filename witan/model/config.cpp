@@ -335,7 +335,8 @@ Fields ModelConfig::fields() {
       Field{
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
-          "(of MLPs and experts), gates' g_proj and z_proj, Mamba-2's x_proj, B_proj and C_proj, latent attention's "
+          "(of MLPs and experts), gates' g_proj and z_proj, Kimi Delta Attention's f_a_proj, f_b_proj, g_a_proj and "
+          "g_b_proj, Mamba-2's x_proj, B_proj and C_proj, latent attention's "
           "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, its indexer's wq_b, wk, weights_proj, and for embeddings "
           "of each layer per_layer_input_gate, per_layer_projection, per_layer_model_projection; empty: all of them"}
           .list_of(lora_target_names()),

@@ -39,15 +39,19 @@ TEST(ShortConvolution, StepsGiveTheBitsOfTheForward) {
     }
 }
 
+// Decays of heads, and of each of their 6 channels.
+constexpr std::pair<DType, int64_t> kDecays[] = {{DType::f64, 1}, {DType::f32, 1}, {DType::bf16, 1},
+                                                 {DType::f64, 6}, {DType::f32, 6}, {DType::bf16, 6}};
+
 TEST(GatedDelta, StepsAgreeWithTheForward) {
   Rank rank;
   constexpr int64_t S = 9;
   constexpr DeltaHeads kHeads{.keys = 2, .values = 4, .key_dim = 6, .value_dim = 5};
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+  for (const auto& [dtype, decays] : kDecays) {
     const DType wide = accumulator(dtype);
     const Tensor qkv = rank.normal({1, S, kHeads.channels()}, dtype, "qkv"),
                  beta = rank.normal({1, S, kHeads.values}, wide, "beta", 0.4),
-                 g = rank.normal({1, S, kHeads.values}, wide, "g", 0.2);
+                 g = rank.normal({1, S, decays * kHeads.values}, wide, "g", 0.2);
     const Tensor whole = rank.poisoned({1, S, kHeads.value_channels()}, dtype);
     const Tensor last = rank.poisoned({1, kHeads.values, kHeads.key_dim, kHeads.value_dim}, wide);
     kernels::gated_delta_forward(rank.stream, whole, last, {qkv, g, beta, {}, kHeads});
@@ -72,17 +76,17 @@ TEST(GatedDelta, StepsWithAChunkHaveTheBitsOfTheForward) {
   Rank rank(2);
   constexpr int64_t S = 150;
   constexpr DeltaHeads kHeads{.keys = 2, .values = 4, .key_dim = 6, .value_dim = 5};
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+  for (const auto& [dtype, decays] : kDecays) {
     const DType wide = accumulator(dtype);
     const Tensor qkv = rank.normal({1, S, kHeads.channels()}, dtype, "qkv"),
                  beta = rank.normal({1, S, kHeads.values}, wide, "beta", 0.4),
-                 g = rank.normal({1, S, kHeads.values}, wide, "g", 0.2);
+                 g = rank.normal({1, S, decays * kHeads.values}, wide, "g", 0.2);
     const Tensor whole = rank.poisoned({1, S, kHeads.value_channels()}, dtype);
     kernels::gated_delta_forward(rank.stream, whole, {}, {qkv, g, beta, {}, kHeads});
     const auto chunk = [&](int64_t channels, DType of) {
       return rank.poisoned({2, kernels::kDeltaChunk, channels}, of);
     };
-    const kernels::DeltaChunk kept{chunk(kHeads.channels(), dtype), chunk(kHeads.values, wide),
+    const kernels::DeltaChunk kept{chunk(kHeads.channels(), dtype), chunk(decays * kHeads.values, wide),
                                    chunk(kHeads.values, wide), chunk(kHeads.value_channels(), wide)};
     const Tensor states = rank.poisoned({2, kHeads.values, kHeads.key_dim, kHeads.value_dim}, wide);
     for (const auto& counts : kChunkSteps) {

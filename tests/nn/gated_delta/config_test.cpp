@@ -71,6 +71,11 @@ TEST(LinearAttentionConfig, ContradictionsAreRefused) {
   LinearAttentionConfig uneven = with("4");
   uneven.linear_num_value_heads = 24;
   EXPECT_EQ(refusal(uneven), "linear_num_key_heads = 16 does not divide linear_num_value_heads = 24");
+  LinearAttentionConfig kimi = with("4");
+  kimi.experimental_attention_variant = "kimi_delta";
+  EXPECT_EQ(refusal(kimi),
+            "linear_num_key_heads = 16 is not linear_num_value_heads = 32: heads of Kimi Delta Attention have keys and "
+            "values of their own");
 }
 
 }  // namespace

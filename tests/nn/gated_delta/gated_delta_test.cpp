@@ -63,6 +63,24 @@ TEST(GatedDelta, VariantsOfOlmoHybridKeepThePromises) {
   EXPECT_NE(y(*layer), y(*made(true, 0)));
 }
 
+// Kimi Delta Attention.
+TEST(GatedDelta, DecaysOfChannelsKeepThePromises) {
+  GatedDeltaSpec spec = small_spec();
+  spec.num_key_heads = spec.num_value_heads;
+  spec.channel_decays = true;
+  const auto make = [&](Rank& rank, DType dtype) {
+    return spec.make(attention_builder(rank, dtype), {.width = kWidth}, {});
+  };
+  Rank rank;
+  testing::expect_input_gradients_match_differences(rank, "decays of channels", *make(rank, DType::f64), kWidth);
+  testing::expect_parameter_gradients_match_differences(rank, *make(rank, DType::f64), kWidth);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    testing::expect_packing_changes_no_bit(rank, *make(rank, dtype), kWidth, dtype);
+  testing::expect_decoding_equals_forward(make, kWidth, 5e-2);
+  testing::expect_rows_are_copied_and_restarted(rank, *make(rank, DType::f64), kWidth,
+                                                spec.state_bytes({3, 9}, DType::f64).of_row());
+}
+
 TEST(GatedDelta, PackingChangesNoBitOfADocument) {
   Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16})

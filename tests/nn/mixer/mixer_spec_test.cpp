@@ -40,6 +40,13 @@ GatedDeltaSpec gated_delta() {
   return spec;
 }
 
+GatedDeltaSpec kimi_delta() {
+  GatedDeltaSpec spec = gated_delta();
+  spec.num_key_heads = spec.num_value_heads;
+  spec.channel_decays = true;
+  return spec;
+}
+
 Mamba2Spec mamba2(bool conv_bias) {
   Mamba2Spec spec;
   spec.num_heads = 6;
@@ -105,6 +112,7 @@ std::vector<Named> kinds() {
              c.v_head_dim = 3;
            })},
           {"gated delta", gated_delta()},
+          {"decays of channels", kimi_delta()},
           {"Mamba-2", mamba2(true)},
           {"Mamba-2 without biases", mamba2(false)},
           {"short convolution", short_convolution(false)},
@@ -184,6 +192,7 @@ TEST(MixerSpec, KindsDescribeThemselves) {
   EXPECT_EQ(text([](AttentionConfig& c) { c.position_embedding_type = "none"; }), "full attention, no RoPE");
   EXPECT_EQ(text(make_latent), "full latent attention");
   EXPECT_EQ(mixer_kind(gated_delta()).describe(), "Gated DeltaNet");
+  EXPECT_EQ(mixer_kind(kimi_delta()).describe(), "Kimi Delta Attention");
   EXPECT_EQ(mixer_kind(mamba2(true)).describe(), "Mamba-2");
   EXPECT_EQ(mixer_kind(short_convolution(false)).describe(), "short convolution");
   EXPECT_EQ(mixer_kind(NoMixer()).describe(), "no attention");

@@ -16,12 +16,13 @@ using testing::ids_of;
 using testing::Rank;
 using testing::values;
 
-// The inputs of a layer's rule: queries, keys and values side by side, decays below 1 and strengths between 0 and 1.
+// The inputs of a layer's rule: queries, keys and values side by side, decays below 1, of heads or of each of their
+// channels, and strengths between 0 and 1.
 struct Inputs {
-  Inputs(Rank& rank, int64_t B, int64_t S, const DeltaHeads& of, DType dtype = DType::f64)
+  Inputs(Rank& rank, int64_t B, int64_t S, const DeltaHeads& of, DType dtype = DType::f64, bool of_channels = false)
       : heads(of),
         qkv(rank.normal({B, S, of.channels()}, dtype, "qkv")),
-        g(rank.normal({B, S, of.values}, accumulator(dtype), "g")),
+        g(rank.normal({B, S, of.values * (of_channels ? of.key_dim : 1)}, accumulator(dtype), "g")),
         beta(rank.normal({B, S, of.values}, accumulator(dtype), "beta")) {
     dispatch_floating(g.dtype(), [&]<class A>() {
       for (A& x : g.span<A>()) x = A(-std::log1p(std::exp(static_cast<double>(x))) / 4);
@@ -60,7 +61,9 @@ std::vector<double> recurrence(const Inputs& in, const Tensor& ids) {
                    k = unit(row + heads.key_channels() + group * dk, 1);
         const double* const v = row + 2 * heads.key_channels() + h * dv;
         const auto gate = static_cast<size_t>(at * heads.values + h);
-        for (double& s : state) s *= std::exp(g[gate]);
+        const size_t decays = g.size() / beta.size();
+        for (size_t at_state = 0; at_state < state.size(); ++at_state)
+          state[at_state] *= std::exp(g[gate * decays + at_state / static_cast<size_t>(dv) % decays]);
         for (int64_t e = 0; e < dv; ++e) {
           double held = 0, out = 0;
           for (int64_t d = 0; d < dk; ++d) held += state[static_cast<size_t>(d * dv + e)] * k[static_cast<size_t>(d)];
@@ -84,37 +87,40 @@ std::vector<double> rule_of(Rank& rank, const Inputs& in, const Tensor& ids) {
 
 TEST(GatedDeltaRule, ChunksAreTheRecurrence) {
   Rank rank;
-  for (const auto& lengths : std::vector<std::vector<int64_t>>{{1}, {64}, {65}, {150}, {3, 70, 1, 128, 5}}) {
-    SCOPED_TRACE(lengths.front());
-    const Tensor ids = ids_of(rank, 2, lengths);
-    const Inputs in(rank, 2, ids.size(1), kHeads);
-    EXPECT_TRUE(testing::close(rule_of(rank, in, ids), recurrence(in, ids), 1e-12, 1e-12));
-    EXPECT_TRUE(testing::close(rule_of(rank, in, {}), recurrence(in, {}), 1e-12, 1e-12)) << "one document";
-  }
+  for (const bool of_channels : {false, true})
+    for (const auto& lengths : std::vector<std::vector<int64_t>>{{1}, {64}, {65}, {150}, {3, 70, 1, 128, 5}}) {
+      SCOPED_TRACE(lengths.front());
+      const Tensor ids = ids_of(rank, 2, lengths);
+      const Inputs in(rank, 2, ids.size(1), kHeads, DType::f64, of_channels);
+      EXPECT_TRUE(testing::close(rule_of(rank, in, ids), recurrence(in, ids), 1e-12, 1e-12));
+      EXPECT_TRUE(testing::close(rule_of(rank, in, {}), recurrence(in, {}), 1e-12, 1e-12)) << "one document";
+    }
 }
 
 TEST(GatedDeltaRule, NarrowDtypesAgree) {
   Rank rank;
   const Tensor ids = ids_of(rank, 1, {70, 30});
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Inputs in(rank, 1, 100, kHeads, dtype);
-    const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
-    EXPECT_TRUE(testing::close(rule_of(rank, in, ids), recurrence(in, ids), tolerance, tolerance)) << dtype;
-  }
+  for (const bool of_channels : {false, true})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Inputs in(rank, 1, 100, kHeads, dtype, of_channels);
+      const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
+      EXPECT_TRUE(testing::close(rule_of(rank, in, ids), recurrence(in, ids), tolerance, tolerance)) << dtype;
+    }
 }
 
 TEST(GatedDeltaRule, GradientsMatchDifferences) {
   Rank rank;
-  for (const auto& lengths : std::vector<std::vector<int64_t>>{{3, 1, 4}, {67}}) {
-    const Tensor ids = ids_of(rank, 1, lengths);
-    const DeltaHeads heads{.keys = 1, .values = 2, .key_dim = 2, .value_dim = 3};
-    const Inputs in(rank, 1, ids.size(1), heads);
-    gradcheck(rank, "gated_delta_rule",
-              [&](Tape& tape, const std::vector<Var>& x) {
-                return std::vector{ops::gated_delta_rule(tape, x[0], {x[1], x[2]}, ids, heads)};
-              },
-              {in.qkv, in.g, in.beta});
-  }
+  for (const bool of_channels : {false, true})
+    for (const auto& lengths : std::vector<std::vector<int64_t>>{{3, 1, 4}, {67}}) {
+      const Tensor ids = ids_of(rank, 1, lengths);
+      const DeltaHeads heads{.keys = 1, .values = 2, .key_dim = 2, .value_dim = 3};
+      const Inputs in(rank, 1, ids.size(1), heads, DType::f64, of_channels);
+      gradcheck(rank, "gated_delta_rule",
+                [&](Tape& tape, const std::vector<Var>& x) {
+                  return std::vector{ops::gated_delta_rule(tape, x[0], {x[1], x[2]}, ids, heads)};
+                },
+                {in.qkv, in.g, in.beta});
+    }
 }
 
 // The bits of a document's output and gradients, alone and between others.
@@ -182,13 +188,14 @@ TEST(ShortConvolution, SeesTokensOfItsDocument) {
 
 TEST(DeltaGates, GradientsMatchDifferences) {
   Rank rank;
-  gradcheck(rank, "delta_gates",
-            [](Tape& tape, const std::vector<Var>& in) {
-              const auto [g, beta] = ops::delta_gates(tape, in[0], in[1], in[2], in[3]);
-              return std::vector{g, beta};
-            },
-            {rank.normal({2, 3, 4}, DType::f64, "a"), rank.normal({2, 3, 4}, DType::f64, "b"),
-             rank.normal({4}, DType::f64, "A"), rank.normal({4}, DType::f64, "bias")});
+  for (const int64_t decays : {4, 12})  // of heads, and of each of their channels
+    gradcheck(rank, "delta_gates",
+              [](Tape& tape, const std::vector<Var>& in) {
+                const auto [g, beta] = ops::delta_gates(tape, in[0], in[1], in[2], in[3]);
+                return std::vector{g, beta};
+              },
+              {rank.normal({2, 3, decays}, DType::f64, "a"), rank.normal({2, 3, 4}, DType::f64, "b"),
+               rank.normal({4}, DType::f64, "A"), rank.normal({decays}, DType::f64, "bias")});
 }
 
 TEST(DeltaGates, LargeInputsDoNotOverflow) {

@@ -67,7 +67,8 @@ std::vector<Case> cases() {
       {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
   add({"linear_conv_kernel_dim"}, {},
       {"experimental_attention_variant = 'short_convolution'", "linear_attention_freq = '2'"},
-      "experimental_attention_variant = gated_delta_net or short_convolution; here experimental_attention_variant = "
+      "experimental_attention_variant = gated_delta_net, kimi_delta or short_convolution; here "
+      "experimental_attention_variant = "
       "none");
   add({"linear_conv_bias"}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
       {"experimental_attention_variant = 'short_convolution'", "linear_attention_freq = '2'"},
@@ -75,7 +76,7 @@ std::vector<Case> cases() {
   add({"linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads", "linear_num_value_heads",
        "linear_allow_neg_eigval", "linear_norm_epsilon"},
       {}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
-      "experimental_attention_variant = gated_delta_net; here experimental_attention_variant = none");
+      "experimental_attention_variant = gated_delta_net or kimi_delta; here experimental_attention_variant = none");
   add({"mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups", "mamba_conv_kernel_dim",
        "mamba_conv_bias", "mamba_dt_min"},
       {}, {"hybrid_override_pattern = 'M-'", "num_layers = 2", "num_experts = 0"},
@@ -85,7 +86,8 @@ std::vector<Case> cases() {
                        "mamba_num_groups = 2"};
   add({"mamba_state_dim", "mamba_dt_min"}, {}, mamba2, "or experimental_attention_variant = mamba2; here ");
   add({"linear_conv_kernel_dim"}, mamba2, {"experimental_attention_variant = 'gated_delta_net'", mamba2[1]},
-      "experimental_attention_variant = gated_delta_net or short_convolution; here experimental_attention_variant = "
+      "experimental_attention_variant = gated_delta_net, kimi_delta or short_convolution; here "
+      "experimental_attention_variant = "
       "mamba2");
   add({"mhc_sinkhorn_iterations", "mhc_epsilon", "mhc_init_gating_factor"}, {}, {"num_residual_streams = 2"},
       "num_residual_streams above 1; here num_residual_streams = 1");

@@ -92,14 +92,14 @@ DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& he
 // With the state: K S, Q S and the sum of k uᵀ. Triangles: k k and q k of keys, the solution of U and P U of values.
 void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
                          const DeltaMemory& memory) {
-  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3, 2, 2), bytes_of(o, last) + bytes_of_inputs(in)};
+  const Cost cost{elements_of(in.beta) * chunk_flops(in.heads, 3, 2, 2), bytes_of(o, last) + bytes_of_inputs(in)};
   WITAN_LAUNCH(stream, gated_delta_forward, cost, o, last, in, memory);
 }
 
 // The states again (2 products, 1 triangle of each), then: of dU, dS, dq and dk 6 products with states; of dU, U, dA
 // and dP 5 triangles with values; of q k and the gradients of q and k 6 with keys.
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
-  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 8, 7, 6),
+  const Cost cost{elements_of(in.beta) * chunk_flops(in.heads, 8, 7, 6),
                   bytes_of(to.dqkv, to.dg, to.dbeta, d_o) + bytes_of_inputs(in)};
   WITAN_LAUNCH(stream, gated_delta_backward, cost, to, d_o, in);
 }
@@ -109,7 +109,7 @@ void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, c
                         const CacheTokens& tokens, const DeltaChunk& chunk) {
   const double rows = static_cast<double>(states.size(0)), triangles = chunk.qkv.defined() ? 2 : 0;
   const double row = (2 * bytes_of(states) + bytes_of(chunk.qkv, chunk.g, chunk.beta, chunk.u)) / rows;
-  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3.5, triangles, triangles),
+  const Cost cost{elements_of(in.beta) * chunk_flops(in.heads, 3.5, triangles, triangles),
                   bytes_of(o) + bytes_of_inputs(in) + row * static_cast<double>(tokens.runs.size())};
   WITAN_LAUNCH(stream, gated_delta_decode, cost, o, states, in, tokens, chunk);
 }

@@ -3,7 +3,9 @@
 //
 // With q̂ = q / sqrt(|q|^2 + 1e-6) / sqrt(dk) and k̂ = k / sqrt(|k|^2 + 1e-6) of a token, and S [dk, dv] before it,
 //   S <- e^g S,   u = β (v - Sᵀ k̂),   S <- S + k̂ uᵀ,   o = Sᵀ q̂
-// and S = 0 before the first token of each document, a run of equal sequence ids.
+// and S = 0 before the first token of each document, a run of equal sequence ids. In Kimi Delta Attention (Kimi Team,
+// "Kimi Linear", 2025, arXiv:2510.26692) g is a vector [dk] of each head, e^g a diagonal matrix, and so are γ and e^γ
+// below; its decays of channels are computed on CPUs alone.
 //
 // Training computes it in chunks of up to kDeltaChunk tokens by the WY form (Yang et al., "Parallelizing Linear
 // Transformers with the Delta Rule", 2024, arXiv:2406.06484). With γ the sums of g within the chunk, up to a token's
@@ -14,9 +16,9 @@
 // Chunks begin at a document's first token, so that its bits are the same wherever it lies in a row.
 //
 // qkv, dqkv [B, S, 2 G dk + H dv]: a token's G queries, G keys and H values, side by side; value head h reads query and
-// key h / (H / G)   o, do [B, S, H dv]   g, beta, dg, dbeta [B, S, H] in the accumulator dtype   states [R, H, dk, dv]
-// in the accumulator dtype. All contiguous and, if nothing else is said, of one floating dtype. Sums in float32 or
-// wider.
+// key h / (H / G)   o, do [B, S, H dv]   beta, dbeta [B, S, H], g, dg [B, S, H] or, of channels, [B, S, H dk], in the
+// accumulator dtype   states [R, H, dk, dv] in the accumulator dtype. All contiguous and, if nothing else is said, of
+// one floating dtype. Sums in float32 or wider.
 #pragma once
 
 #include "witan/kernels/attention/kv_cache.h"
@@ -41,10 +43,13 @@ struct DeltaInputs {
   DeltaHeads heads;
   // Forwards read [B, H, dk, dv], the state before each row's first token, which begins a chunk; undefined: 0.
   Tensor first = {};
+
+  int64_t decays() const { return g.shape().last() / heads.values; }  // of a head in a token: 1 or dk
 };
 
-// g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  a, b [T, H] of one floating dtype, A and bias [H] in the
-// accumulator dtype
+// g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  b [T, H] and a of one floating dtype, A [H] and bias in the
+// accumulator dtype. a [T, H] and bias [H]; on CPUs also a [T, H dk] and bias [H dk], decays of channels, to which the
+// head's A applies.
 void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
                          const Tensor& A, const Tensor& bias);
 WITAN_KERNEL_TWINS(delta_gates_forward)

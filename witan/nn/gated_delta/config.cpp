@@ -17,10 +17,11 @@ Fields LinearAttentionConfig::fields() {
   return {
       Field{"experimental_attention_variant", &experimental_attention_variant,
             "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5, "
-            "Mamba-2, as in Granite 4, or convolutions of a few tokens between gates, as in LFM2; or in all layers "
+            "the same with a decay for each channel of a key (kimi_delta), as in Kimi Linear, Mamba-2, as in Granite "
+            "4, or convolutions of a few tokens between gates, as in LFM2; or in all layers "
             "DeepSeek Sparse Attention (dsa), as in DeepSeek-V3.2 and GLM-5, or compressed attention (dsv4_hybrid), as "
             "in DeepSeek-V4"}
-          .one_of({kWithout, "gated_delta_net", "mamba2", "short_convolution", "dsa", "dsv4_hybrid"}),
+          .one_of({kWithout, "gated_delta_net", "kimi_delta", "mamba2", "short_convolution", "dsa", "dsv4_hybrid"}),
       Field{
           "linear_attention_freq", &linear_attention_freq,
           "Layers with the experimental_attention_variant: all but every N-th layer, or a list, 1 for a layer with it "
@@ -70,6 +71,10 @@ void LinearAttentionConfig::validate(int64_t num_layers) const {
   require<ConfigError>(
       std::ranges::find(chosen, true) != chosen.end(), "linear_attention_freq = ", linear_attention_freq,
       " leaves no layer for experimental_attention_variant = ", experimental_attention_variant, "; set both to none");
+  require<ConfigError>(!kimi_delta() || linear_num_value_heads == linear_num_key_heads,
+                       "linear_num_key_heads = ", linear_num_key_heads,
+                       " is not linear_num_value_heads = ", linear_num_value_heads,
+                       ": heads of Kimi Delta Attention have keys and values of their own");
   require<ConfigError>(!delta() || linear_num_value_heads % linear_num_key_heads == 0,
                        "linear_num_key_heads = ", linear_num_key_heads,
                        " does not divide linear_num_value_heads = ", linear_num_value_heads);
@@ -91,6 +96,7 @@ MixerSpec LinearAttentionConfig::spec(int64_t hidden_size) const {
   spec.conv_kernel_dim = linear_conv_kernel_dim;
   spec.negative_eigenvalues = linear_allow_neg_eigval;
   spec.norm_epsilon = linear_norm_epsilon;
+  spec.channel_decays = kimi_delta();
   return spec;
 }
 

@@ -24,7 +24,8 @@ struct LinearAttentionConfig {
   void validate(int64_t num_layers) const;  // throws ConfigError
 
   bool any() const { return delta() || mamba2() || short_convolution(); }
-  bool delta() const { return experimental_attention_variant == "gated_delta_net"; }
+  bool delta() const { return experimental_attention_variant == "gated_delta_net" || kimi_delta(); }
+  bool kimi_delta() const { return experimental_attention_variant == "kimi_delta"; }
   bool mamba2() const { return experimental_attention_variant == "mamba2"; }
   bool short_convolution() const { return experimental_attention_variant == "short_convolution"; }
   // The layers with this variant. Throws ConfigError for a pattern that does not fit num_layers.

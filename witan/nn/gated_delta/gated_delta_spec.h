@@ -16,10 +16,13 @@ struct GatedDeltaSpec : public MixerKind {
   // (Grazzi et al., 2024, arXiv:2411.12537).
   bool negative_eigenvalues = false;
   double norm_epsilon = 0;  // of the norm of the output; 0: the model's
+  // Kimi Delta Attention: each channel of a key has its own decay, and the output's gate is a sigmoid; both are made by
+  // two matrices through as many channels as a head has.
+  bool channel_decays = false;
 
   kernels::DeltaHeads heads() const { return {num_key_heads, num_value_heads, key_head_dim, value_head_dim}; }
 
-  std::string describe() const override { return "Gated DeltaNet"; }
+  std::string describe() const override { return layers(); }
   const char* name() const override { return "gated_delta"; }
   std::unique_ptr<TokenMixer> make(const Builder& builder, const MixerModel& model,
                                    const ContextAxis& context) const override;
@@ -37,6 +40,9 @@ struct GatedDeltaSpec : public MixerKind {
   std::string_view key_against_lanes() const override { return "experimental_attention_variant"; }
   ContextUse context_use(ContextExchange exchange, int64_t tensor, int64_t context) const override;
   std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
+
+  const char* layers() const { return channel_decays ? "Kimi Delta Attention" : "Gated DeltaNet"; }
+  int64_t decays() const { return channel_decays ? num_value_heads * key_head_dim : num_value_heads; }  // of a token
 };
 
 }  // namespace witan

@@ -53,20 +53,21 @@ void check_delta(const Var& qkv, const DeltaGates& gates, const Tensor& ids, con
                       " heads of values cannot share ", heads.keys, " heads of keys evenly");
   require<ShapeError>(qkv.shape().dims() == 3 && qkv.size(2) == heads.channels() && qkv.value().contiguous(), op,
                       ": qkv must be contiguous [B, S, ", heads.channels(), "], got ", qkv.shape());
+  const DType wide = accumulator(qkv.dtype());
+  const auto is = [&](const Var& gate, int64_t channels) {
+    return gate.shape() == Shape{qkv.size(0), qkv.size(1), channels} && gate.dtype() == wide;
+  };
   const Shape of_gates{qkv.size(0), qkv.size(1), heads.values};
-  for (const Var* gate : {&gates.g, &gates.beta})
-    require<ShapeError>(gate->shape() == of_gates && gate->dtype() == accumulator(qkv.dtype()), op, ": gates must be ",
-                        accumulator(qkv.dtype()), " ", of_gates, ", got ", gate->dtype(), " ", gate->shape());
+  require<ShapeError>(is(gates.beta, heads.values), op, ": gates must be ", wide, " ", of_gates, ", got ",
+                      gates.beta.dtype(), " ", gates.beta.shape());
+  require<ShapeError>(is(gates.g, heads.values) || is(gates.g, heads.values * heads.key_dim), op, ": gates must be ",
+                      wide, " ", of_gates, ", those of decays also with ", heads.key_dim, " numbers for each, got ",
+                      gates.g.dtype(), " ", gates.g.shape());
   check_sequence_ids(op, ids, qkv);
 }
 
 Saved save_if_defined(Tape& tape, const Tensor& x) {
   return x.defined() ? tape.save(x) : Saved();
-}
-
-// A missing gradient is 0.
-Tensor zeros_if_undefined(Stream& stream, const Tensor& gradient, const Tensor& like) {
-  return gradient.defined() ? gradient : stream.zeros(like.shape(), like.dtype());
 }
 
 }  // namespace
@@ -109,19 +110,26 @@ Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, cons
 }
 
 DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log, const Var& dt_bias) {
-  check_alike("delta_gates", "b", b, a);
-  check_vector("delta_gates", "A_log", A_log, a);
+  const int64_t heads = b.shape().last(), channels = a.shape().last();
+  require<ShapeError>(heads > 0 && channels % heads == 0, "delta_gates: ", channels, " decays for ", heads, " heads");
+  check_alike("delta_gates", "b", b, channels == heads ? a : b);
+  check_vector("delta_gates", "A_log", A_log, b);
   check_vector("delta_gates", "dt_bias", dt_bias, a);
   Stream& s = tape.stream();
-  const Tensor g = s.empty(a.shape(), accumulator(a.dtype())), beta = s.empty_like(g);
+  require<ConfigError>(
+      channels == heads || !s.plans_for_cuda(),
+      "experimental_attention_variant = kimi_delta: GPUs have no kernels for decays of each channel of "
+      "a head yet; set experimental_attention_variant = gated_delta_net, or --device cpu");
+  const Tensor g = s.empty(a.shape(), accumulator(a.dtype())), beta = s.empty(b.shape(), g.dtype());
   kernels::delta_gates_forward(s, g, beta, a.value(), b.value(), A_log.value(), dt_bias.value());
   auto backward = [a = tape.save(a), b = tape.save(b), A = tape.save(A_log), bias = tape.save(dt_bias)](
                       Backward& context, const std::vector<Tensor>& gradients) {
     Stream& stream = context.stream();
     const Tensor in_a = context.value(a), in_b = context.value(b);
-    const Tensor& any = gradients[0].defined() ? gradients[0] : gradients[1];
-    const Tensor dg = zeros_if_undefined(stream, gradients[0], any),
-                 dbeta = zeros_if_undefined(stream, gradients[1], any);
+    const auto gradient = [&](size_t i, const Tensor& like) {
+      return gradients[i].defined() ? gradients[i] : stream.zeros(like.shape(), accumulator(like.dtype()));
+    };
+    const Tensor dg = gradient(0, in_a), dbeta = gradient(1, in_b);
     kernels::DeltaGateGradients to{stream.empty_like(in_a), stream.empty_like(in_b), {}, {}};
     const auto run = [&] {
       kernels::delta_gates_backward(stream, to, dg, dbeta, in_a, in_b, context.value(A), context.value(bias));

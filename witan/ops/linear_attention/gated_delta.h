@@ -20,10 +20,12 @@ Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, cons
 struct DeltaGates {
   Var g, beta;
 };
-// a, b [.., H], A_log, dt_bias [H] in the accumulator dtype -> [.., H]
+// a [.., C], b [.., H], A_log [H] and dt_bias [C] in the accumulator dtype -> g [.., C], beta [.., H].  C = H or, for
+// decays of each of dk channels of a head, which only CPUs compute, H dk.
 DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log, const Var& dt_bias);
 
-// qkv [B, S, 2 G dk + H dv], gates [B, S, H] -> [B, S, H dv]. The backward keeps qkv and the gates.
+// qkv [B, S, 2 G dk + H dv], gates beta [B, S, H], g [B, S, H] or [B, S, H dk] -> [B, S, H dv]. The backward keeps qkv
+// and the gates.
 Var gated_delta_rule(Tape& tape, const Var& qkv, const DeltaGates& gates, const Tensor& sequence_ids,
                      const kernels::DeltaHeads& heads);
 

@@ -53,7 +53,12 @@ void validate_fp8(const RunConfig& config) {
 }
 
 // The routing kernels keep their rows in a GPU's shared memory and registers, which limits their sizes.
-void validate_for_gpu(const MoeConfig& moe) {
+void validate_for_gpu(const ModelConfig& model) {
+  const MoeConfig& moe = model.moe;
+  require<ConfigError>(
+      !model.linear_attention.kimi_delta(),
+      "experimental_attention_variant = kimi_delta: GPUs have no kernels for decays of each channel of "
+      "a head yet; set experimental_attention_variant = gated_delta_net, or --device cpu");
   using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
   require<ConfigError>(moe.num_experts <= kMostExpertsOnGpu, "num_experts = ", moe.num_experts,
                        ": the GPU router supports at most ", kMostExpertsOnGpu,
@@ -468,7 +473,7 @@ void RunConfig::validate() const {
                        "promises the bits of the norm in every layout; set gradient_norm_fusion = false");
   validate_qk_clip(*this);
   validate_fp8(*this);
-  if (parallel.on_gpu()) validate_for_gpu(model.moe);
+  if (parallel.on_gpu()) validate_for_gpu(model);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,

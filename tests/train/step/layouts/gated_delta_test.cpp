@@ -44,6 +44,35 @@ TEST(GatedDeltaLayouts, EveryLayoutEqualsOneRankInFloat64) {
       << "no step is clipped, so the test proves nothing";
 }
 
+TEST(GatedDeltaLayouts, KimiLinearEqualsOneRankInFloat64) {
+  RunConfig config = recipe();
+  config.model = testing::divisible_config().model;
+  config.model.vocab_size = 64;
+  testing::add_kimi_linear(config.model);
+  testing::add_grouped_router(config.model, "[0,1]*2", 16);
+  config = laid_out(config, {});
+  expect_steps_of_one_rank(config,
+                           {{"shard=2", kFsdp},
+                            {"tensor=4,expert_tensor=1"},
+                            {"context=4"},
+                            {"context=2,tensor=2,expert=2,expert_tensor=1"},
+                            {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
+                            {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
+                           3);
+  config.model.lora_rank = 3;
+  expect_steps_of_one_rank(config, {{"tensor=2,expert=2,expert_tensor=1"}, {"context=2"}, {"shard=2", kFsdp}}, 2);
+  config.model.lora_rank = 0;
+  for (const char* dtype : {"float64", "bfloat16"})
+    for (const LaidOut& layout :
+         {LaidOut{}, LaidOut{"shard=2", kFsdp}, LaidOut{"context=2"}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}}) {
+      SCOPED_TRACE(cat(dtype, ", ", testing::described(layout)));
+      config.model.dtype = dtype;
+      RunConfig planned = laid_out(config, layout);
+      planned.train.sample_tokens = planned.parallel.model_ranks() == 1 ? 4 : 0;
+      testing::expect_kept(planned, {.prompt_tokens = planned.train.sample_tokens > 0 ? 3 : 0});
+    }
+}
+
 // Four ranks share heads of keys in pairs, and recomputed layers exchange again.
 TEST(GatedDeltaLayouts, RanksThatShareHeadsOfKeysEqualOneRankInFloat64) {
   RunConfig config = recipe();

@@ -78,8 +78,11 @@ struct ChunkKeys {
   ChunkNumbers<A> q_scale, k_scale;  // [L]
 };
 
-// A head of one chunk.
-template <class T>
+// How often a head decays in a token: once, or in each channel of its keys.
+enum class Decay : bool { of_head, of_channels };
+
+// A head of one chunk. With decays of channels γ[i] is a vector [dk], and d chooses its element.
+template <class T, Decay kDecay>
 struct ChunkHead {
   using A = Accumulator<T>;
 
@@ -90,8 +93,9 @@ struct ChunkHead {
         dv(in.heads.value_dim),
         v(static_cast<size_t>(kDeltaChunk * dv)),
         u(v.size()),
-        gamma(static_cast<size_t>(kDeltaChunk)),
-        beta(gamma.size()) {}
+        decays(kDecay == Decay::of_head ? 1 : dk),
+        gamma(static_cast<size_t>(kDeltaChunk * decays)),
+        beta(static_cast<size_t>(kDeltaChunk)) {}
 
   void load(ChunkKeys<T>& keys, int64_t first) {
     L = 0;
@@ -99,11 +103,12 @@ struct ChunkHead {
   }
   // Adds tokens [first, first + count) of `in` to the chunk.
   void append(const DeltaInputs& in, int64_t first, int64_t count) {
-    A sum = L > 0 ? gamma[static_cast<size_t>(L - 1)] : A(0);
     for (int64_t i = first; i < first + count; ++i, ++L) {
       const int64_t at = i * in.heads.values + h;
-      sum += in.g.data<A>()[at];
-      gamma[static_cast<size_t>(L)] = sum;
+      for (int64_t d = 0; d < decays; ++d) {
+        const A before = L > 0 ? gamma[static_cast<size_t>((L - 1) * decays + d)] : A(0);
+        gamma[static_cast<size_t>(L * decays + d)] = before + in.g.data<A>()[at * decays + d];
+      }
       beta[static_cast<size_t>(L)] = in.beta.data<A>()[at];
       const T* const from = in.qkv.data<T>() + i * in.heads.channels() + 2 * in.heads.key_channels() + h * dv;
       for (int64_t e = 0; e < dv; ++e) value(L)[e] = A(from[e]);
@@ -114,50 +119,59 @@ struct ChunkHead {
     for (int64_t i = begin; i < L; ++i) {
       A* const to = written(i);
       std::fill_n(to, dv, A(0));
-      for (int64_t d = 0; d < dk; ++d) add_scaled(to, -grown(i) * keys.key(i)[d], S + d * dv, dv);
+      for (int64_t d = 0; d < dk; ++d) add_scaled(to, -grown(i, d) * keys.key(i)[d], S + d * dv, dv);
       for (int64_t e = 0; e < dv; ++e) to[e] = strength(i) * (value(i)[e] + to[e]);
       for (int64_t j = 0; j < i; ++j) add_scaled(to, -strength(i) * link(keys.key(i), keys, i, j), written(j), dv);
     }
   }
   // The state after the chunk.
   void advance(ChunkKeys<T>& keys, A* S) {
-    const A last = grown(L - 1);
-    for (int64_t at = 0; at < dk * dv; ++at) S[at] *= last;
+    for (int64_t d = 0; d < dk; ++d) {
+      const A last = grown(L - 1, d);
+      for (int64_t e = 0; e < dv; ++e) S[d * dv + e] *= last;
+    }
     for (int64_t j = 0; j < L; ++j)
-      for (int64_t d = 0; d < dk; ++d) add_scaled(S + d * dv, left(j) * keys.key(j)[d], written(j), dv);
+      for (int64_t d = 0; d < dk; ++d) add_scaled(S + d * dv, left(j, d) * keys.key(j)[d], written(j), dv);
   }
 
   A* value(int64_t i) { return v.data() + i * dv; }
   A* written(int64_t i) { return u.data() + i * dv; }
   A strength(int64_t i) const { return beta[static_cast<size_t>(i)]; }
-  A grown(int64_t i) const { return std::exp(gamma[static_cast<size_t>(i)]); }  // since the chunk began
-  A left(int64_t j) const { return between(L - 1, j); }                         // at the chunk's end
-  A between(int64_t i, int64_t j) const {
-    return std::exp(gamma[static_cast<size_t>(i)] - gamma[static_cast<size_t>(j)]);
-  }
-  // e^(γ[i] - γ[j]) x.k̂[j], x the query or key of token i
+  A grown(int64_t i, int64_t d) const { return std::exp(sum_of(i, d)); }  // since the chunk began
+  A left(int64_t j, int64_t d) const { return between(L - 1, j, d); }     // at the chunk's end
+  A between(int64_t i, int64_t j, int64_t d) const { return std::exp(sum_of(i, d) - sum_of(j, d)); }
+  // Σ_d e^(γ[i,d] - γ[j,d]) x[d] k̂[j,d], x the query or key of token i
   A link(const A* x, ChunkKeys<T>& keys, int64_t i, int64_t j) const {
-    return between(i, j) * dot_of(x, keys.key(j), dk);
+    if constexpr (kDecay == Decay::of_head) return between(i, j, 0) * dot_of(x, keys.key(j), dk);
+    A sum = 0;
+    for (int64_t d = 0; d < dk; ++d) sum += between(i, j, d) * x[d] * keys.key(j)[d];
+    return sum;
   }
 
  private:
+  A sum_of(int64_t i, int64_t d) const {
+    return gamma[static_cast<size_t>(kDecay == Decay::of_head ? i : i * decays + d)];
+  }
+
   const DeltaInputs& in_;
 
  public:
   int64_t h, dk, dv, L = 0;
-  ChunkNumbers<A> v, u;         // [L, dv]
-  ChunkNumbers<A> gamma, beta;  // [L]
+  ChunkNumbers<A> v, u;   // [L, dv]
+  int64_t decays;         // of a token: 1 or dk
+  ChunkNumbers<A> gamma;  // [L, decays]
+  ChunkNumbers<A> beta;   // [L]
 };
 
 // The outputs of the chunk's tokens from `begin` on; o: that of the first of these.
-template <class T>
-void write_outputs(ChunkHead<T>& head, ChunkKeys<T>& keys, const Accumulator<T>* S, T* o, int64_t stride,
+template <class T, Decay kDecay>
+void write_outputs(ChunkHead<T, kDecay>& head, ChunkKeys<T>& keys, const Accumulator<T>* S, T* o, int64_t stride,
                    ChunkNumbers<Accumulator<T>>& sum, int64_t begin = 0) {
   using A = Accumulator<T>;
   for (int64_t i = begin; i < head.L; ++i) {
     std::ranges::fill(sum, A(0));
     for (int64_t d = 0; d < head.dk; ++d)
-      add_scaled(sum.data(), head.grown(i) * keys.query(i)[d], S + d * head.dv, head.dv);
+      add_scaled(sum.data(), head.grown(i, d) * keys.query(i)[d], S + d * head.dv, head.dv);
     for (int64_t j = 0; j <= i; ++j)
       add_scaled(sum.data(), head.link(keys.query(i), keys, i, j), head.written(j), head.dv);
     for (int64_t e = 0; e < head.dv; ++e) o[(i - begin) * stride + e] = T(sum[static_cast<size_t>(e)]);
@@ -165,7 +179,7 @@ void write_outputs(ChunkHead<T>& head, ChunkKeys<T>& keys, const Accumulator<T>*
 }
 
 // A head's tokens of a generation step with the sums of the forward: earlier tokens of their chunk are in `kept`.
-template <class T>
+template <class T, Decay kDecay>
 class DeltaHeadStep {
  public:
   using A = Accumulator<T>;
@@ -218,15 +232,16 @@ class DeltaHeadStep {
   const DeltaChunk& kept_;
   DeltaInputs before_;
   ChunkKeys<T> keys_;
-  ChunkHead<T> head_;
+  ChunkHead<T, kDecay> head_;
   ChunkNumbers<A> sum_;
 };
 
 // The backward of the heads of a group, for one document at a time.
-template <class T>
+template <class T, Decay kDecay>
 class DeltaGroupBackward {
  public:
   using A = Accumulator<T>;
+  using Head = ChunkHead<T, kDecay>;
 
   DeltaGroupBackward(const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in, int64_t group)
       : to_(to),
@@ -240,11 +255,11 @@ class DeltaGroupBackward {
         dkeys_(keys_.k.size()),
         du_(static_cast<size_t>(kDeltaChunk * dv_)),
         dout_(du_.size()),
-        dgamma_(static_cast<size_t>(kDeltaChunk)),
-        dbeta_(dgamma_.size()) {
+        dbeta_(static_cast<size_t>(kDeltaChunk)) {
     const int64_t per_group = in.heads.values / in.heads.keys;
     for (int64_t r = 0; r < per_group; ++r) heads_.emplace_back(in, group * per_group + r);
     dS_.resize(heads_.size());
+    dgamma_.resize(heads_.front().gamma.size());
   }
 
   // Tokens [begin, end) of all rows' tokens.
@@ -282,7 +297,7 @@ class DeltaGroupBackward {
 
   // Adds a head's share to the gradients of queries and keys, writes its own, and turns dS from the gradient of the
   // state after the chunk into that of the state before it.
-  void head(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& dS, int64_t first) {
+  void head(Head& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& dS, int64_t first) {
     of.solve(keys_, S.data());
     std::ranges::fill(dgamma_, A(0));
     load_output_gradient(of, first);
@@ -290,47 +305,44 @@ class DeltaGroupBackward {
     ChunkNumbers<A> before(S.size(), A(0));
     outputs(of, S, before);
     solution(of, S, before);
-    const A last = of.grown(of.L - 1);
-    for (size_t at = 0; at < dS.size(); ++at) dS[at] = before[at] + last * dS[at];
+    for (int64_t d = 0; d < dk_; ++d) {
+      const A last = of.grown(of.L - 1, d);
+      for (int64_t at = d * dv_; at < (d + 1) * dv_; ++at)
+        dS[static_cast<size_t>(at)] = before[static_cast<size_t>(at)] + last * dS[static_cast<size_t>(at)];
+    }
     write_head(of, first);
   }
-  void load_output_gradient(const ChunkHead<T>& of, int64_t first) {
+  void load_output_gradient(const Head& of, int64_t first) {
     const int64_t stride = in_.heads.value_channels();
     for (int64_t i = 0; i < of.L; ++i)
       for (int64_t e = 0; e < dv_; ++e)
         dout_[static_cast<size_t>(i * dv_ + e)] = A(d_o_.data<T>()[(first + i) * stride + of.h * dv_ + e]);
   }
   // Backward of S' = e^γ[L-1] S + Σ left[j] k[j] u[j]ᵀ: sets dU, adds to dK and dγ.
-  void state_after(ChunkHead<T>& of, const ChunkNumbers<A>& S, const ChunkNumbers<A>& dS) {
-    A& of_end = dgamma_[static_cast<size_t>(of.L - 1)];
+  void state_after(Head& of, const ChunkNumbers<A>& S, const ChunkNumbers<A>& dS) {
     for (int64_t d = 0; d < dk_; ++d)
-      of_end += of.grown(of.L - 1) * dot_of(S.data() + d * dv_, dS.data() + d * dv_, dv_);
+      decay_gradient(of.L - 1, d) += of.grown(of.L - 1, d) * dot_of(S.data() + d * dv_, dS.data() + d * dv_, dv_);
     for (int64_t j = 0; j < of.L; ++j) {
       A* const du = du_.data() + j * dv_;
       std::fill_n(du, dv_, A(0));
-      A pull = 0;
       for (int64_t d = 0; d < dk_; ++d) {
-        add_scaled(du, of.left(j) * keys_.key(j)[d], dS.data() + d * dv_, dv_);
-        const A of_key = of.left(j) * dot_of(dS.data() + d * dv_, of.written(j), dv_);
+        add_scaled(du, of.left(j, d) * keys_.key(j)[d], dS.data() + d * dv_, dv_);
+        const A of_key = of.left(j, d) * dot_of(dS.data() + d * dv_, of.written(j), dv_);
         key_gradient(j)[d] += of_key;
-        pull += of_key * keys_.key(j)[d];
+        pull(of.L - 1, j, d, of_key * keys_.key(j)[d]);
       }
-      of_end += pull;
-      dgamma_[static_cast<size_t>(j)] -= pull;
     }
   }
   // Backward of O = e^γ Q S + P U: adds to dU, dQ, dK, dγ and the gradient of S.
-  void outputs(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
+  void outputs(Head& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
     for (int64_t i = 0; i < of.L; ++i) {
       const A* const d_o = dout_.data() + i * dv_;
-      A pull = 0;
       for (int64_t d = 0; d < dk_; ++d) {
-        const A of_query = of.grown(i) * dot_of(S.data() + d * dv_, d_o, dv_);
+        const A of_query = of.grown(i, d) * dot_of(S.data() + d * dv_, d_o, dv_);
         query_gradient(i)[d] += of_query;
-        pull += of_query * keys_.query(i)[d];
-        add_scaled(before.data() + d * dv_, of.grown(i) * keys_.query(i)[d], d_o, dv_);
+        decay_gradient(i, d) += of_query * keys_.query(i)[d];
+        add_scaled(before.data() + d * dv_, of.grown(i, d) * keys_.query(i)[d], d_o, dv_);
       }
-      dgamma_[static_cast<size_t>(i)] += pull;
       for (int64_t j = 0; j <= i; ++j) {
         const A p = of.link(keys_.query(i), keys_, i, j);
         add_scaled(du_.data() + j * dv_, p, d_o, dv_);
@@ -339,22 +351,21 @@ class DeltaGroupBackward {
     }
   }
   // Backward of (1 + A) U = R = β (V - e^γ K S): turns dU into dR, adds to dK, dγ and the gradient of S, and sets dβ.
-  void solution(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
+  void solution(Head& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
     for (int64_t i = of.L - 1; i >= 0; --i)
       for (int64_t j = 0; j < i; ++j)
         add_scaled(du_.data() + j * dv_, -of.strength(i) * of.link(keys_.key(i), keys_, i, j), du_.data() + i * dv_,
                    dv_);
     for (int64_t i = 0; i < of.L; ++i) {
       const A* const dr = du_.data() + i * dv_;
-      A strength = dot_of(dr, of.value(i), dv_), pull = 0;
+      A strength = dot_of(dr, of.value(i), dv_);
       for (int64_t d = 0; d < dk_; ++d) {
-        const A of_key = of.grown(i) * dot_of(S.data() + d * dv_, dr, dv_);
+        const A of_key = of.grown(i, d) * dot_of(S.data() + d * dv_, dr, dv_);
         key_gradient(i)[d] -= of.strength(i) * of_key;
-        pull += of_key * keys_.key(i)[d];
-        add_scaled(before.data() + d * dv_, -of.strength(i) * of.grown(i) * keys_.key(i)[d], dr, dv_);
+        strength -= of_key * keys_.key(i)[d];
+        decay_gradient(i, d) -= of.strength(i) * of_key * keys_.key(i)[d];
+        add_scaled(before.data() + d * dv_, -of.strength(i) * of.grown(i, d) * keys_.key(i)[d], dr, dv_);
       }
-      strength -= pull;
-      dgamma_[static_cast<size_t>(i)] -= of.strength(i) * pull;
       for (int64_t j = 0; j < i; ++j) {
         const A a = of.link(keys_.key(i), keys_, i, j), da = -dot_of(dr, of.written(j), dv_);
         strength += da * a;
@@ -364,20 +375,37 @@ class DeltaGroupBackward {
     }
   }
   // The backward of link(x, i, j), whose value is `link`, with gradient d.
-  void link_gradient(const ChunkHead<T>& of, const A* x, A* dx, A d, A link, int64_t i, int64_t j) {
-    const A share = d * of.between(i, j);
-    add_scaled(dx, share, static_cast<const A*>(keys_.key(j)), dk_);
-    add_scaled(key_gradient(j), share, x, dk_);
-    dgamma_[static_cast<size_t>(i)] += d * link;
-    dgamma_[static_cast<size_t>(j)] -= d * link;
+  void link_gradient(const Head& of, const A* x, A* dx, A gradient, A link, int64_t i, int64_t j) {
+    if constexpr (kDecay == Decay::of_head) {
+      const A share = gradient * of.between(i, j, 0);
+      add_scaled(dx, share, static_cast<const A*>(keys_.key(j)), dk_);
+      add_scaled(key_gradient(j), share, x, dk_);
+      pull(i, j, 0, gradient * link);
+      return;
+    }
+    for (int64_t d = 0; d < dk_; ++d) {
+      const A share = gradient * of.between(i, j, d), k = keys_.key(j)[d];
+      dx[d] += share * k;
+      key_gradient(j)[d] += share * x[d];
+      pull(i, j, d, share * x[d] * k);
+    }
   }
-  void write_head(const ChunkHead<T>& of, int64_t first) {
+  A& decay_gradient(int64_t i, int64_t d) {
+    return dgamma_[static_cast<size_t>(kDecay == Decay::of_head ? i : i * dk_ + d)];
+  }
+  // The gradient of γ[i] - γ[j] in channel d.
+  void pull(int64_t i, int64_t j, int64_t d, A gradient) {
+    decay_gradient(i, d) += gradient;
+    decay_gradient(j, d) -= gradient;
+  }
+  void write_head(const Head& of, int64_t first) {
     const DeltaHeads& heads = in_.heads;
-    A of_decay = 0;
     for (int64_t i = of.L - 1; i >= 0; --i) {
       const int64_t at = (first + i) * heads.values + of.h;
-      of_decay += dgamma_[static_cast<size_t>(i)];
-      to_.dg.data<A>()[at] = of_decay;
+      for (int64_t d = 0; d < of.decays; ++d) {
+        if (i + 1 < of.L) decay_gradient(i, d) += decay_gradient(i + 1, d);
+        to_.dg.data<A>()[at * of.decays + d] = decay_gradient(i, d);
+      }
       to_.dbeta.data<A>()[at] = dbeta_[static_cast<size_t>(i)];
       T* const dvalue = to_.dqkv.data<T>() + (first + i) * heads.channels() + 2 * heads.key_channels() + of.h * dv_;
       for (int64_t e = 0; e < dv_; ++e) dvalue[e] = T(of.strength(i) * du_[static_cast<size_t>(i * dv_ + e)]);
@@ -399,12 +427,23 @@ class DeltaGroupBackward {
   const DeltaInputs& in_;
   int64_t group_;
   ChunkKeys<T> keys_;
-  std::vector<ChunkHead<T>> heads_;
+  std::vector<Head> heads_;
   int64_t dk_, dv_;
   std::vector<std::vector<ChunkNumbers<A>>> states_;  // of each head, before each chunk
   std::vector<ChunkNumbers<A>> dS_;                   // of each head
   ChunkNumbers<A> dq_, dkeys_, du_, dout_, dgamma_, dbeta_;
 };
+
+// Calls body.operator()<T, Decay>() for the inputs' dtype and decays.
+template <class Body>
+void dispatch_delta(const DeltaInputs& in, const Body& body) {
+  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+    if (in.decays() == 1)
+      body.template operator()<T, Decay::of_head>();
+    else
+      body.template operator()<T, Decay::of_channels>();
+  });
+}
 
 }  // namespace
 
@@ -412,12 +451,12 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
                          const DeltaMemory&) {
   const int64_t B = in.qkv.size(0), S = in.qkv.size(1), H = in.heads.values, per_group = H / in.heads.keys;
   const int64_t size = in.heads.key_dim * in.heads.value_dim, stride = in.heads.value_channels();
-  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
     using A = Accumulator<T>;
     stream.pool().run(B * H, [&](int64_t task) {
       const int64_t b = task / H, h = task % H;
       ChunkKeys<T> keys(in, h / per_group);
-      ChunkHead<T> head(in, h);
+      ChunkHead<T, kDecay> head(in, h);
       ChunkNumbers<A> state(static_cast<size_t>(size), A(0)), sum(static_cast<size_t>(head.dv));
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(in.sequence_ids, b, begin, S);
@@ -438,10 +477,10 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
 
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
   const int64_t B = in.qkv.size(0), S = in.qkv.size(1), G = in.heads.keys;
-  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
     stream.pool().run(B * G, [&](int64_t task) {
       const int64_t b = task / G;
-      DeltaGroupBackward<T> group(to, d_o, in, task % G);
+      DeltaGroupBackward<T, kDecay> group(to, d_o, in, task % G);
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(in.sequence_ids, b, begin, S);
         group.document(b * S + begin, b * S + end);
@@ -454,11 +493,11 @@ void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, c
                         const CacheTokens& tokens, const DeltaChunk& chunk) {
   const DeltaHeads heads = in.heads;
   const int64_t H = heads.values, per_group = H / heads.keys, dk = heads.key_dim, dv = heads.value_dim;
-  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
     using A = Accumulator<T>;
     if (chunk.qkv.defined()) {
       stream.pool().run(H, [&](int64_t h) {
-        DeltaHeadStep<T> step(o, states, in, chunk, h);
+        DeltaHeadStep<T, kDecay> step(o, states, in, chunk, h);
         int64_t token = 0;
         for (const CacheRun& run : tokens.runs) {
           step.run(run, token);
@@ -471,7 +510,7 @@ void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, c
     }
     stream.pool().run(H, [&](int64_t h) {
       ChunkKeys<T> keys(in, h / per_group);
-      ChunkHead<T> head(in, h);
+      ChunkHead<T, kDecay> head(in, h);
       ChunkNumbers<A> sum(static_cast<size_t>(dv));
       int64_t token = 0;
       for (const CacheRun& run : tokens.runs) {

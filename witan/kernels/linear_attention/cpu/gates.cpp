@@ -26,13 +26,13 @@ void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, co
                          const Tensor& A, const Tensor& bias) {
   dispatch_floating(a.dtype(), [&]<class T>() {
     using Acc = Accumulator<T>;
-    for_rows(stream, a, [&, H = a.shape().last()](int64_t t) {
-      for (int64_t h = 0; h < H; ++h) {
-        const int64_t at = t * H + h;
-        const Acc x = Acc(a.data<T>()[at]) + Acc(bias.data<Acc>()[h]);
-        g.data<Acc>()[at] = -std::exp(Acc(A.data<Acc>()[h])) * softplus(x);
-        beta.data<Acc>()[at] = plain_sigmoid(Acc(b.data<T>()[at]));
+    const int64_t H = b.shape().last(), C = a.shape().last(), of_head = C / H;
+    for_rows(stream, a, [&](int64_t t) {
+      for (int64_t c = 0; c < C; ++c) {
+        const Acc x = Acc(a.data<T>()[t * C + c]) + Acc(bias.data<Acc>()[c]);
+        g.data<Acc>()[t * C + c] = -std::exp(Acc(A.data<Acc>()[c / of_head])) * softplus(x);
       }
+      for (int64_t at = t * H; at < (t + 1) * H; ++at) beta.data<Acc>()[at] = plain_sigmoid(Acc(b.data<T>()[at]));
     });
   });
 }
@@ -41,31 +41,34 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
                           const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
   dispatch_floating(a.dtype(), [&]<class T>() {
     using Acc = Accumulator<T>;
-    const int64_t H = a.shape().last();
-    const auto decay_input = [&](int64_t t, int64_t h) {
-      return Acc(a.data<T>()[t * H + h]) + Acc(bias.data<Acc>()[h]);
+    const int64_t H = b.shape().last(), C = a.shape().last(), of_head = C / H;
+    const auto decay_input = [&](int64_t t, int64_t c) {
+      return Acc(a.data<T>()[t * C + c]) + Acc(bias.data<Acc>()[c]);
     };
-    const auto of_input = [&](int64_t t, int64_t h) {
-      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<Acc>()[h])) * plain_sigmoid(decay_input(t, h));
+    const auto rate = [&](int64_t c) { return -std::exp(Acc(A.data<Acc>()[c / of_head])); };
+    const auto of_input = [&](int64_t t, int64_t c) {
+      return dg.data<Acc>()[t * C + c] * rate(c) * plain_sigmoid(decay_input(t, c));
     };
     for_rows(stream, a, [&](int64_t t) {
-      for (int64_t h = 0; h < H; ++h) {
-        const int64_t at = t * H + h;
+      for (int64_t c = 0; c < C; ++c) to.da.data<T>()[t * C + c] = T(of_input(t, c));
+      for (int64_t at = t * H; at < (t + 1) * H; ++at) {
         const Acc open = plain_sigmoid(Acc(b.data<T>()[at]));
-        to.da.data<T>()[at] = T(of_input(t, h));
         to.db.data<T>()[at] = T(dbeta.data<Acc>()[at] * open * (Acc(1) - open));
       }
     });
-    const auto sum = [&](const Tensor& into, Write write, const auto& term) {
+    const auto sum = [&](const Tensor& into, Write write, const Shape& rows, const auto& term) {
       if (!into.defined()) return;
-      sum_over_rows<T, Acc>(stream, into, write, a.shape(), [&](int64_t t, int64_t begin, int64_t end, Acc* sums) {
-        for (int64_t h = begin; h < end; ++h) sums[h - begin] += term(t, h);
+      sum_over_rows<T, Acc>(stream, into, write, rows, [&](int64_t t, int64_t begin, int64_t end, Acc* sums) {
+        for (int64_t at = begin; at < end; ++at) sums[at - begin] += term(t, at);
       });
     };
-    sum(to.dA, to.write_A, [&](int64_t t, int64_t h) {
-      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<Acc>()[h])) * softplus(decay_input(t, h));
+    sum(to.dA, to.write_A, b.shape(), [&](int64_t t, int64_t h) {
+      Acc of_channels = 0;
+      for (int64_t c = h * of_head; c < (h + 1) * of_head; ++c)
+        of_channels += dg.data<Acc>()[t * C + c] * rate(c) * softplus(decay_input(t, c));
+      return of_channels;
     });
-    sum(to.dbias, to.write_bias, of_input);
+    sum(to.dbias, to.write_bias, a.shape(), of_input);
   });
 }
 
