@@ -103,8 +103,10 @@ void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& 
   Shape shape;
   if (!single && tensor.experts) shape.append(sizes.experts);
   if (sizes.vector) {
-    if (rule.row) shape.append(1);
+    if (rule.row || rule.of_heads) shape.append(1);
+    if (rule.of_heads) shape.append(1);
     shape.append(out);
+    if (rule.of_heads) shape.append(1);
   } else {
     shape.append(rule.transposed ? in : out);
     if (rule.depthwise) shape.append(1);

@@ -295,6 +295,35 @@ TEST(HfConfig, GranitesLayersHaveSeveralNames) {
     EXPECT_THAT(refusal(with(config, changes)), HasSubstr(why)) << changes;
 }
 
+// Published folders of Kimi Linear number layers from 1 on, and have other names of keys than most configurations.
+TEST(HfConfig, KimiLinearsLayersHaveSeveralNames) {
+  const Json config = config_of("kimi_linear");
+  const HfModel listed = read_hf_config(config.dump(), "config.json");
+  EXPECT_EQ(listed.model.linear_attention.linear_attention_freq, "[1,0,1,1]");
+  EXPECT_EQ(listed.model.moe.moe_layer_freq, "[0,1,1,1]");
+  const Json lists = {{"full_attn_layers", {2}},
+                      {"kda_layers", {1, 3, 4}},
+                      {"num_heads", 4},
+                      {"head_dim", 6},
+                      {"short_conv_kernel_size", 3}};
+  for (const Json& changes :
+       {Json{{"layer_types", nullptr}, {"linear_attn_config", lists}, {"linear_num_heads", nullptr}},
+        Json{{"mlp_layer_types", nullptr}, {"first_k_dense_replace", 1}, {"moe_layer_freq", 1}},
+        Json{{"num_experts", nullptr}, {"num_local_experts", 8}, {"num_expert_group", nullptr}, {"n_group", 4}},
+        Json{{"mla_use_nope", true}, {"rope_theta", 1e4}, {"moe_router_activation_func", "sigmoid"}}})
+    EXPECT_THAT(differences(read_hf_config(with(config, changes).dump(), "config.json").model, listed.model),
+                ::testing::IsEmpty())
+        << changes;
+  Json twice = lists;
+  twice["full_attn_layers"] = {2, 3};
+  for (const auto& [changes, why] : std::vector<std::pair<Json, std::string>>{
+           {{{"layer_types", nullptr}, {"linear_attn_config", twice}}, "must name each layer once"},
+           {{{"layer_types", {"conv", "conv", "conv", "conv"}}}, "linear_attention and full_attention"},
+           {{{"mla_use_nope", false}}, "transformers' layers do not rotate"},
+           {{{"num_shared_experts", 0}}, "layers with experts have a shared one"}})
+    EXPECT_THAT(refusal(with(config, changes)), HasSubstr(why)) << changes;
+}
+
 TEST(HfConfig, RefusalsNameUnsupportedKeys) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2"),

@@ -19,7 +19,7 @@ NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe
           "SeedOss", "ExaoneMoe", "Granite", "GraniteMoe", "GraniteMoeShared", "Ernie4_5", "Ernie4_5_Moe",
           "HunYuanDenseV1", "HunYuanMoEV1", "Qwen2VLText", "Qwen2_5_VLText", "Qwen3VLText", "Qwen3VLMoeText",
           "Glm4vMoeText", "DeepseekV32", "GlmMoeDsa"]
-HYBRID = ["Qwen3Next", "Qwen3_5Text", "Qwen3_5MoeText", "NemotronH", "GraniteMoeHybrid"]
+HYBRID = ["Qwen3Next", "Qwen3_5Text", "Qwen3_5MoeText", "NemotronH", "GraniteMoeHybrid", "KimiLinear"]
 V4 = ["DeepseekV4"]
 GEMMAS = ["Gemma3Text", "Gemma4Text", "Gemma4UnifiedText"]
 SIBLINGS = ["Lfm2", "Lfm2Moe", "OlmoHybrid"]

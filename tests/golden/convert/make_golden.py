@@ -258,6 +258,12 @@ STATE_SPACE |= {
         position_embedding_type="nope")),
 }
 HYBRID |= STATE_SPACE
+# A decay for each channel of a key, and latent attention that does not rotate.
+KIMI_LINEAR = dict(COMMON, num_hidden_layers=4, num_key_value_heads=4, intermediate_size=24, moe_intermediate_size=8,
+                   num_local_experts=8, num_experts_per_tok=3, n_shared_experts=2, kv_lora_rank=12, qk_nope_head_dim=8,
+                   qk_rope_head_dim=4, v_head_dim=6, linear_head_dim=6, linear_num_heads=4, linear_conv_kernel_dim=3)
+HYBRID["kimi_linear"] = ("KimiLinear", dict(KIMI_LINEAR, n_group=4, topk_group=2, layer_types=[
+    "linear_attention", "full_attention", "linear_attention", "linear_attention"]))
 MODELS |= HYBRID
 # Sparse attention: a token of the later ones chooses 5 of up to 24 keys. Many heads keep scores from being 0, and so
 # equal.
@@ -419,6 +425,11 @@ RECURRENT = {
     "nemotron_h": EXPERTS + UNTIED + MAMBA + SIGMOID + SHARED + SCALED + "--hybrid-override-pattern ME*-M "
                   "--num-layers 5 --moe-latent-size 10",
     "granitemoehybrid": GROUPS + "--num-experts 6 --moe-router-topk 3 " + SHARED + GRANITE_MAMBA,
+    "kimi_linear": LATENT.replace("--rotary-interleaved true ", "") + "--num-experts 6 --moe-router-topk 3 "
+                   "--moe-ffn-hidden-size 8 --moe-layer-freq [0,1] --position-embedding-type none " + SIGMOID + SHARED +
+                   SCALED + UNTIED + DELTA_FLAGS.replace("gated_delta_net", "kimi_delta").replace(
+                       "--linear-value-head-dim 10 --linear-num-key-heads 2",
+                       "--linear-value-head-dim 6 --linear-num-key-heads 4"),
     "olmo_hybrid": DENSE + DELTA_FLAGS + "--linear-allow-neg-eigval true --qk-layernorm true "
                    "--qk-layernorm-full-width true --norm-placement post_attention --linear-norm-epsilon 1e-5",
 }
@@ -469,7 +480,8 @@ def randomise(model):
 def save(model, folder):
     """Tensors are those of published folders, which transformers 5.24.0 reads: it saves the layers of kimi_k25's text
     decoder under the name of the tower's, qwen3_vl_moe's experts as [out, in], and olmo_hybrid's convolutions in equal
-    thirds and all norms that it has in memory as post_attention_layernorm as feedforward_layer_norm."""
+    thirds and all norms that it has in memory as post_attention_layernorm as feedforward_layer_norm, and kimi_linear's
+    dense layers under the name of those with experts."""
     model.save_pretrained(folder)
     names = (folder.name, folder.parent.name)
     path = folder / "model.safetensors"
@@ -483,6 +495,10 @@ def save(model, folder):
         save_file(tensors, path, {"format": "pt"})
     if "olmo_hybrid" in names:
         save_file(published_olmo(load_file(path), model.config), path, {"format": "pt"})
+    if "kimi_linear" in names:
+        tensors = {name if any(part in name for part in (".experts.", ".gate.", ".shared_experts.")) else
+                   name.replace(".block_sparse_moe.", ".mlp."): tensor for name, tensor in load_file(path).items()}
+        save_file(tensors, path, {"format": "pt"})
     if folder.name in ("qwen3_next", "qwen3_5"):
         path = folder / "model.safetensors"
         save_file(load_file(path) | mtp_of(folder.name), path, {"format": "pt"})

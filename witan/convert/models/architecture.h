@@ -52,6 +52,7 @@ struct TensorRule {
   bool transposed = false;   // the other tensor is [I, O]
   bool interleaved = false;  // row 2 f + g of the other tensor is row f of Witan's block g: gate and up alternate
   bool row = false;          // the other tensor is [1, O] where Witan's is a vector
+  bool of_heads = false;     // and here [1, 1, O, 1]
   ExpertStorage storage = ExpertStorage::any;
 };
 

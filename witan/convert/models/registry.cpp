@@ -33,7 +33,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"gemma2", "it has no cap on the logits of attention"},
     {"gptj", kBeside},
     {"jamba", kStateSpace},
-    {"kimi_linear", "it has no Kimi Delta Attention"},
     {"llama4_text", "it has no attention in chunks, and no temperatures that grow with positions"},
     {"mamba", kStateSpace},
     {"mamba2", kStateSpace},
