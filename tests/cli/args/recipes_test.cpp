@@ -98,9 +98,10 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Kimi K2 and
   // Moonlight too), DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM, Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM,
   // MiniMaxM2ForCausalLM, GptOssForCausalLM (whose authors' 3.61 B active parameters are without the embedding),
-  // GraniteMoeHybridForCausalLM, LlamaForCausalLM, MixtralForCausalLM, Lfm2MoeForCausalLM, OlmoHybridForCausalLM,
-  // Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM,
-  // Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the embeddings.
+  // GraniteMoeHybridForCausalLM, KimiLinearForCausalLM, LlamaForCausalLM, MixtralForCausalLM, Lfm2MoeForCausalLM,
+  // OlmoHybridForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM,
+  // Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the
+  // embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
                                           {"deepseek-v3.2", 671'877'929'216, 38'403'807'488},
@@ -122,6 +123,7 @@ TEST(Presets, HaveThePublishedParameterCounts) {
                                           {"granite-4.0-h-small", 32'207'337'984, 8'803'121'664},
                                           {"granite-4.0-h-tiny", 6'939'037'248, 1'465'470'528},
                                           {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
+                                          {"kimi-linear-48b-a3b", 49'122'675'072, 3'484'453'248},
                                           {"lfm2-8b-a1b", 8'339'929'856, 1'557'740'288},
                                           {"llama2-7b", 6'738'415'616, 6'738'415'616},
                                           {"llama3-8b", 8'030'261'248, 8'030'261'248},
@@ -245,11 +247,11 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
         {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
          "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, deepseek-v4-flash, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
          "gemma-3-4b, gemma-4-26b-a4b, gemma-4-31b, gemma-4-e2b, gemma-4-e4b, glm-4.5-air, glm-4.7-flash, glm-5, "
-         "gpt-oss-120b, gpt-oss-20b, gpt2-124m, granite-4.0-h-small, granite-4.0-h-tiny, kimi-k2, lfm2-8b-a1b, "
-         "llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, moonlight-16b-a3b, "
-         "nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, olmo-hybrid-7b, olmo2-7b, olmo3-7b, "
-         "olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, qwen3-next-80b-a3b, qwen3.5-0.8b, "
-         "qwen3.5-35b-a3b, qwen3.5-9b"});
+         "gpt-oss-120b, gpt-oss-20b, gpt2-124m, granite-4.0-h-small, granite-4.0-h-tiny, kimi-k2, "
+         "kimi-linear-48b-a3b, lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, "
+         "mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
+         "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
+         "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
                  {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
   expect_refusal({"plan", "--preset", "GPT2"}, 3, {"(did you mean gpt2-124m?)"});
