@@ -120,8 +120,10 @@ double farthest(const Kind& kind) {
 
 // Log probabilities are float32.
 TEST(OtherCaches, LatentsChangeLogprobsByRoundings) {
-  for (const Kind& kind : kinds("float64"))
-    if (kind.mode.cache.kv_cache_dtype == "auto") EXPECT_LT(farthest(kind), 2e-6) << kind.name;
+  for (const Kind& kind : kinds("float64")) {
+    if (kind.mode.cache.kv_cache_dtype != "auto") continue;
+    EXPECT_LT(farthest(kind), 2e-6) << kind.name;
+  }
 }
 
 // Without experts, of which a token may choose others, and with the small weights that training begins with.

@@ -23,20 +23,20 @@ class RecordedStepsOnMeta : public ::testing::Test {
 };
 
 TEST_F(RecordedStepsOnMeta, ArePossibleOnGpusOnly) {
-  EXPECT_TRUE(RecordedSteps::possible(gpu_, config()));
-  EXPECT_FALSE(RecordedSteps::possible(rank_.stream, config()));
+  EXPECT_TRUE(RecordedSteps::possible(gpu_, config(), {}, false));
+  EXPECT_FALSE(RecordedSteps::possible(rank_.stream, config(), {}, false));
   ModelConfig sequential = config();
   sequential.moe.moe_grouped_gemm = false;
-  EXPECT_FALSE(RecordedSteps::possible(gpu_, sequential));
+  EXPECT_FALSE(RecordedSteps::possible(gpu_, sequential, {}, false));
   gpu_.time_kernels();
-  EXPECT_FALSE(RecordedSteps::possible(gpu_, config())) << "timing kernels waits for them";
+  EXPECT_FALSE(RecordedSteps::possible(gpu_, config(), {}, false)) << "timing kernels waits for them";
 }
 
 // Steps with fewer texts write to the same memory.
 TEST_F(RecordedStepsOnMeta, KeepLogitsForAllTextsInConstantMemory) {
   Transformer model(gpu_, config(), 1, alone_);
   const auto states = model.make_states(gpu_, {4, 10});
-  RecordedSteps steps(gpu_, model, states, 4);
+  RecordedSteps steps(gpu_, model, states, 4, false);
   const int64_t held = gpu_.arena().live();
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
   const auto step = [&](size_t texts, int64_t past) {

@@ -132,7 +132,7 @@ TEST_F(GenerationCommands, CachesMayBeInFp8) {
     args.insert(args.end(), refused.begin(), refused.end());
     args.push_back("--deterministic");
     const Said answer = run(args);
-    EXPECT_EQ(answer.code, 2) << answer.err;
+    EXPECT_EQ(answer.code, 3) << answer.err;
     EXPECT_THAT(answer.err, HasSubstr(refused[0] == "--kv-cache-dtype" ? "keep equal to the training forward's"
                                                                        : "no multi-head latent attention"));
   }

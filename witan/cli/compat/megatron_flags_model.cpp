@@ -81,6 +81,7 @@ MegatronSection megatron_model_flags() {
               ruled("--v-head-dim", Takes::one, rules::v_head_dim,
                     "`v_head_dim`; refused without `--multi-latent-attention`, since Megatron-LM would ignore it: for "
                     "other attention set the key in a file (`--config`)"),
+              sets("--cache-mla-latents", "cache_mla_latents", "true"),
               same("--experimental-attention-variant"),
               ruled("--linear-attention-freq", Takes::one, rules::layer_pattern,
                     "`linear_attention_freq`: a number, or a list in which 1 is a layer of linear attention"),
