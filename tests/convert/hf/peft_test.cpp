@@ -124,6 +124,12 @@ const std::vector<PeftModel>& peft_models() {
          {"moe.shared_experts.gate_up_proj.gate_proj", "moe.shared_experts.gate_up_proj.up_proj"},
          {20, 20}}},
        {{"moe.shared_experts.down_proj", "shared_mlp.output_linear"}, {"moe.", "block_sparse_moe."}}},
+      {"kimi_linear",
+       "",
+       {},
+       {{"gated_delta.f_a_proj", "self_attn.forget_gate.f_a_proj"},
+        {"gated_delta.f_b_proj", "self_attn.forget_gate.f_b_proj"},
+        {"gated_delta.", "self_attn."}}},
       // So steep that PyTorch's logits, too, differ by 8e-5 between float32 and float64.
       {.name = "gemma4_text_small", .tolerance = 5e-4}};
   return models;

@@ -66,6 +66,8 @@ MODELS = {
                              target_parameters=["block_sparse_moe.experts.gate_up_proj",
                                                 "block_sparse_moe.experts.down_proj"]),
 }
+MODELS["kimi_linear"] = dict(r=2, lora_alpha=5, target_parameters=EXPERTS + DENSE + SHARED, target_modules=ATTENTION + [
+    "kv_a_proj_with_mqa", "kv_b_proj", "f_a_proj", "f_b_proj", "g_a_proj", "g_b_proj"])
 MODELS["gemma4_text_small"] = dict(r=2, lora_alpha=5, target_parameters=DENSE, target_modules=ATTENTION + [
     "per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"])
 JOINED["granitemoeshared"] = {"shared_mlp.input_linear": (1, [20, 20], 2)}

@@ -256,7 +256,12 @@ void write_kimi_linear(HfWriter& to) {
 std::vector<Architecture> kimi_linear() {
   Architecture kimi = llama_like("kimi_linear", "KimiLinearForCausalLM");
   kimi.rules = {kModelRules, kPreNormRules, kKimiMixerRules, kMlpRules, kKimiExpertRules};
-  kimi.renamed_modules = true;
+  kimi.modules = {{".self_attn.f_a_proj.", ".self_attn.forget_gate.f_a_proj."},
+                  {".self_attn.f_b_proj.", ".self_attn.forget_gate.f_b_proj."},
+                  {".block_sparse_moe.experts.{e}.w1.weight", ".mlp.experts.gate_up_proj"},
+                  {".block_sparse_moe.experts.{e}.w3.weight", ".mlp.experts.gate_up_proj"},
+                  {".block_sparse_moe.experts.{e}.w2.weight", ".mlp.experts.down_proj"},
+                  {".block_sparse_moe.", ".mlp."}};
   kimi.defaults = {R"({"vocab_size": 163840, "hidden_size": 2304, "intermediate_size": 9216,
       "moe_intermediate_size": 1024, "num_hidden_layers": 27, "num_attention_heads": 32, "num_key_value_heads": 32,
       "num_shared_experts": 1, "output_router_logits": false, "routed_scaling_factor": 2.446, "kv_lora_rank": 512,
