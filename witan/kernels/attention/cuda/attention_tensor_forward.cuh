@@ -34,7 +34,7 @@ __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&t
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) added += score[e] = exp2_fast(score[e] - base);
     top[half] = largest;
-    sum[half] = sum[half] * rescale + added;  // over this lane's columns; lanes are summed at the end
+    sum[half] = fmaf(sum[half], rescale, added);  // over this lane's columns; lanes are summed at the end
 #pragma unroll
     for (auto& value : out) value[2 * half] *= rescale, value[2 * half + 1] *= rescale;
   }
@@ -51,7 +51,7 @@ __device__ __forceinline__ void finish(const AttentionCall<T>& call, int64_t gro
     store_row<D>(call.y + call.heads.query(group, rows.row[half], call.heads.hd_v), out, half, factor, 0,
                  call.heads.hd_v, call.packed);
     if (call.lse && threadIdx.x % 4 == 0)
-      call.lse[call.heads.lse(group, rows.row[half])] = top[half] * kLn2 + logf(total);
+      call.lse[call.heads.lse(group, rows.row[half])] = log_of_row(top[half], total);
   }
 }
 

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) token_tiles_ker
     const int head = lane / 4 + 8 * half;
     if (head >= heads) continue;
     const int64_t row = static_cast<int64_t>(token) * call.H + first_head + head;
-    const float lse = top[half] * tensor::kLn2 + logf(total);
+    const float lse = tensor::log_of_row(top[half], total);
     const bool writes_lse = warp == 0 && lane % 4 == 0;
     if (call.parts == 1) {
       tensor::store_row<F::kChannels>(call.y + row * call.hd_v, out, half, factor, warp * F::kChannels, call.hd_v,

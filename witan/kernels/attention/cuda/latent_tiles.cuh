@@ -132,7 +132,7 @@ __device__ __forceinline__ void finish(const CachedCall<T, C>& call, int64_t fir
     const float total = tensor::row_sum(sum[half]), factor = total == 0 ? 0.f : 1 / total;  // 0: no key was seen
     if (lane / 4 + 8 * half >= heads) continue;
     const int64_t row = first_head + lane / 4 + 8 * half, at = row * call.parts + blockIdx.x;
-    const float lse = top[half] * tensor::kLn2 + logf(total);
+    const float lse = tensor::log_of_row(top[half], total);
     const bool writes_lse = warp == 0 && lane % 4 == 0;
     if (call.parts == 1) {
       tensor::store_row<kChannels>(call.y + row * call.hd_v, out, half, factor, warp * kChannels, call.hd_v, true);

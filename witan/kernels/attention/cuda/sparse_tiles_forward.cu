@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(ForwardShape<D, DV>::kThreads)
       tensor::store_row<DV>(y + in.at(row, slot[half], head, in.hd_v), out, half, total == 0 ? 0.0f : 1 / total, 0,
                             in.hd_v, true);
       if (lse != nullptr && warp_lane() % 4 == 0)
-        lse[in.sum_at(row, slot[half], head)] = top[half] * tensor::kLn2 + logf(total);
+        lse[in.sum_at(row, slot[half], head)] = tensor::log_of_row(top[half], total);
     }
     __syncthreads();
   });
