@@ -40,15 +40,16 @@ struct TokenKeys {
   }
 };
 
-// Copies rows of `width` channels to a tile, from row(r), or zeros where that is null.
-template <int D, int kTileRows, class T, class Row>
-__device__ __forceinline__ void copy_tile(T* to, const T* any, int width, const Row& row) {
-  constexpr int kPacks = D / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kPacks; i += kThreads) {
-    const int r = i / kPacks, d = i % kPacks * 8;
-    const T* const from = row(r);
-    const bool wanted = from != nullptr && d < width;
-    copy_async(to + r * tensor::kStride<D> + d, wanted ? from + d : any, wanted);
+// Copies `count` rows of `width` channels to a tile, from row(r), and zeros beyond them. Unrolled, unless kRarely.
+template <int D, int kTileRows, bool kRarely = false, class T, class Row>
+__device__ __forceinline__ void copy_tile(T* to, const T* any, int width, int count, const Row& row) {
+  constexpr int kPacks = D / 8, kAtOnce = kThreads / kPacks;
+  const int first = static_cast<int>(threadIdx.x) / kPacks, d = static_cast<int>(threadIdx.x) % kPacks * 8;
+#pragma unroll(kRarely ? 1 : kTileRows / kAtOnce)
+  for (int i = 0; i < kTileRows; i += kAtOnce) {
+    const int r = first + i;
+    const bool wanted = r < count && d < width;
+    copy_async(to + r * tensor::kStride<D> + d, wanted ? row(r) + d : any, wanted);
   }
 }
 
@@ -66,16 +67,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) token_tiles_ker
   const TokenKeys part(call, F::kKeys);
   const int64_t cache_row = static_cast<int64_t>(call.rows[token]) * call.slots;
   const auto load = [&](int tile) {
-    const int key = part.first + tile * F::kKeys;
-    T* const to = buffers + tile % F::kStages * 2 * F::kKeyElements;
-    const auto row_of = [&](const T* cache, int width) {
-      return [&, cache, width](int r) {
-        const int at = key + r, slot = at < call.slots ? at : at % call.slots;
-        return at < part.end ? cache + ((cache_row + slot) * call.G + group) * width : nullptr;
-      };
+    const int key = part.first + tile * F::kKeys, count = part.end - key;
+    const auto copy = [&](T* to, const T* cache, int width) {
+      const T* const rows = cache + (cache_row * call.G + group) * width;
+      const int64_t apart = int64_t{call.G} * width;
+      if (key + min(count, F::kKeys) <= call.slots) {
+        const T* const first = rows + key * apart;
+        copy_tile<D, F::kKeys>(to, call.q, width, count, [&](int r) { return first + r * apart; });
+      } else {  // a ring
+        copy_tile<D, F::kKeys, true>(to, call.q, width, count,
+                                     [&](int r) { return rows + (key + r) % call.slots * apart; });
+      }
     };
-    copy_tile<D, F::kKeys>(to, call.q, call.hd, row_of(call.keys, call.hd));
-    copy_tile<D, F::kKeys>(to + F::kKeyElements, call.q, call.hd_v, row_of(call.values, call.hd_v));
+    T* const to = buffers + tile % F::kStages * 2 * F::kKeyElements;
+    copy(to, call.keys, call.hd);
+    copy(to + F::kKeyElements, call.values, call.hd_v);
   };
   const int tiles = (part.end - part.first + F::kKeys - 1) / F::kKeys;  // none, or negative, of parts without keys
   // Only the token's own key is new: tiles without it were written in earlier steps.
@@ -87,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) token_tiles_ker
     if (tile < tiles && is_old(tile)) load(tile);
   wait_for_earlier();
   const T* const queries = call.q + (static_cast<int64_t>(token) * call.H + first_head) * call.hd;
-  copy_tile<D, kRows>(q, call.q, call.hd, [&](int r) { return r < heads ? queries + r * call.hd : nullptr; });
+  copy_tile<D, kRows>(q, call.q, call.hd, heads, [&](int r) { return queries + r * call.hd; });
 #pragma unroll
   for (int tile = 0; tile < F::kStages - 1; ++tile) {
     if (tile < tiles && !is_old(tile)) load(tile);
