@@ -221,7 +221,8 @@ TEST(Mtp, RefusesInputsThatItsBlocksCannotRead) {
   config.embedding_residual = true;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(); }),
             "mtp_num_layers = 1: MTP modules read the residual stream only, and cannot be combined with "
-            "value_embedding_freq, skip_connections or embedding_residual; set mtp_num_layers = 0, or leave these out");
+            "value_embedding_freq, skip_connections, embedding_residual or hidden_size_per_layer_input; set "
+            "mtp_num_layers = 0, or leave these out");
 }
 
 }  // namespace
