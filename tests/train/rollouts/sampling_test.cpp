@@ -236,8 +236,11 @@ TEST_F(SamplingRuns, SampleFromOtherCachesInEveryLayout) {
   const std::vector<Other> layouts = {
       {"stages", 2, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 2; }},
       {"tensor, whole tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2; }},
-      {"tensor and tokens", 2,
-       [](ParallelConfig& p) { p.tensor_model_parallel_size = 2, p.sequence_parallel = true; }}};
+      {"tensor and tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2, p.sequence_parallel = true; }},
+      {"tensor and sharded parameters", 4, [](ParallelConfig& p) {
+         p.tensor_model_parallel_size = 2, p.sequence_parallel = true;
+         p.data_parallel_sharding_strategy = "optim_grads_params";
+       }}};
   for (const CacheOptions& cache : {CacheOptions{"auto", "true"}, {"fp8_e4m3", "true"}, {"fp8_e4m3", "false"}}) {
     RunConfig config = rewarded(cat("one rank, ", cache.kv_cache_dtype, ' ', cache.cache_mla_latents));
     config.model.dtype = "float64";
