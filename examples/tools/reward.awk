@@ -1,5 +1,5 @@
 # The rewards of answers that are calls of tools: 1 if the call gives what the reference's gives, 0.1 for any other call
-# that works, 0 for an answer that is none. Reads and writes the lines of --reward-command.
+# that works, 0 for an answer that is not a call. Reads and writes the lines of --reward-command.
 function field(key) {
   if (!match($0, "\"" key "\":\"([^\"\\\\]|\\\\.)*\"")) return ""
   return substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 5)

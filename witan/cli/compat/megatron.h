@@ -1,4 +1,5 @@
-// Megatron-LM's command lines: `witan plan` and `witan train` take the flags of pretrain_gpt.py (docs/megatron.md).
+// Megatron-LM's command lines: `witan plan` and `witan train` take the flags of pretrain_gpt.py and
+// pretrain_mamba.py (docs/megatron.md).
 #pragma once
 
 #include <memory>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-// An adapter's rows in its module: row n is row n / own * of_group + first + n % own there.
+// Where an adapter's rows are in its module: row n is the module's row n / own * of_group + first + n % own.
 struct PeftRows {
   const AdapterTensors* of = nullptr;
   int64_t first = 0, own = 0, of_group = 0;
@@ -48,7 +48,7 @@ bool has_experts(const Architecture& architecture) {
   return false;
 }
 
-// transformers' name of the module that holds a tensor, with {l} for the layer; of a parameter of fused experts.
+// The tensor's name in transformers' modules, where {l} stands for the layer; of fused experts, the parameter's name.
 std::string module_name(const Architecture& architecture, const TensorRule& rule) {
   std::string name = cat(architecture.prefix, rule.other);
   for (const auto& [in_folders, in_modules] : architecture.modules)
@@ -162,7 +162,7 @@ class PeftExporter {
     return bytes;
   }
 
-  // The rule of the adapted matrix, or of the half of it; null if transformers has no such module.
+  // The rule of the adapted matrix, or of its adapted half (gate or up); null if transformers has no such module.
   const TensorRule* rule_of(const AdapterTensors& adapter, std::string_view below) const {
     for (const auto& rules : architecture_.rules)
       for (const TensorRule& rule : rules) {
@@ -171,7 +171,8 @@ class PeftExporter {
         if (!adapter.experts) return &rule;
         if (rule.storage != ExpertStorage::fused && rule.storage != ExpertStorage::single) continue;
         const std::string name = module_name(architecture_, rule);
-        // Files that name experts as linear layers, or one by one, do so otherwise than the modules.
+        // Modules hold all experts of a layer as one parameter, whose name has neither {e} nor ".weight". A rule whose
+        // name still has one of them is of files whose modules are not known (Architecture::modules).
         if (name.find("{e}") == std::string::npos && !name.ends_with(".weight")) return &rule;
       }
     return nullptr;

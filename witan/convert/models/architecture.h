@@ -136,10 +136,10 @@ struct Architecture {
   // Prefix of tensors of modules that the model does without, whether it begins with `prefix` or not. They are kept and
   // exported again, as those of towers are.
   std::string_view side = {};
-  // Parts of names that transformers changes when it loads a folder, as its modules have them, which PEFT's adapters
-  // name: folders', modules'. Modules hold the experts of a layer as parameters.
+  // Parts of names that transformers changes when it loads a folder: (in folders, in modules). PEFT's adapters have the
+  // modules' names. Modules hold the experts of a layer as parameters.
   std::vector<std::pair<std::string_view, std::string_view>> modules = {};
-  // The last name of modules to which PEFT adds no adapters in models of this type.
+  // The last part of the names of modules that PEFT refuses to adapt in models of this type.
   std::string_view peft_refuses = {};
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};

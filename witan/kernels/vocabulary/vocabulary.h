@@ -13,9 +13,10 @@
 
 namespace witan::kernels {
 
-// lse[t] = log sum_(v < words) exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]   loss = sum_t weights[t]
-// losses[t] Rows are computed in A, with the same bits in every kernel that computes losses of whole rows; the last sum
-// runs over t in float64: in order, on a GPU in a fixed tree.
+// lse[t] = log sum_(v < words) exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]
+// loss = sum_t weights[t] losses[t]
+// Rows are computed in A, with the same bits in every kernel that computes losses of whole rows; the last sum runs over
+// t in float64: in order, on a GPU in a fixed tree.
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words);
 WITAN_KERNEL_TWINS(cross_entropy_forward)

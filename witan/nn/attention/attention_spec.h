@@ -141,7 +141,7 @@ struct LatentSpec : public AttentionSpec {
   // The indexer's keys are kept beside those of attention.
   StateBytes state_bytes(const StateSize& size, DType dtype) const override;
   std::string cache_refusal(const CacheFormat& format, const MixerModel& model) const override;
-  // Channels of a position that a cache keeps on each of so many ranks: of its latent, or of the heads.
+  // Channels of a position that a tensor-parallel rank caches: of its latent, or of the rank's share of the heads.
   int64_t latent_channels() const { return kv_rank + rope_head_dim; }
   int64_t head_channels(int64_t tensor) const { return key_channels() / tensor; }
   std::string_view key_against_lanes() const override { return "multi_latent_attention"; }

@@ -28,8 +28,8 @@ class IndexedCache : public KvCache {
 };
 
 // A cache of latents instead of the heads' keys and values: K + R elements a position instead of H (hd + hd_v), on
-// every tensor-parallel rank. One group of all heads has the turned rotary key [R, C, 1, R] as keys and the latent [R,
-// C, 1, K] as values.
+// every tensor-parallel rank, with K and R as below. All heads are one group, whose keys are the turned rotary key and
+// whose values are the latent: [rows, C, 1, R] and [rows, C, 1, K].
 class LatentCache : public KvCache {
  public:
   using KvCache::KvCache;

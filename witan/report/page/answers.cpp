@@ -74,7 +74,7 @@ std::vector<ShownAnswer> chosen_of(std::vector<ShownAnswer> all) {
   return shown;
 }
 
-// "8 are skipped, since …", or nothing.
+// A clause such as ": 8 of 64 are skipped, since …"; empty if none is skipped or discarded.
 std::string counts_of(const StepAnswers& answers) {
   if (answers.skipped + answers.discarded == 0) return "";
   std::string out = fmt::format(": {} of {} are skipped, since all rewards to their prompts are equal", answers.skipped,

@@ -106,7 +106,7 @@ class Rollouts {
     std::map<int64_t, Rollout> answers;
   };
   Interrupted find_interrupted(int64_t step);
-  // Whether this rank rewards and writes the rows that it samples, together with other ranks perhaps.
+  // Whether this rank rewards and writes the rows that it samples, perhaps together with other ranks.
   bool keeps_answers() const;
   bool writes_unfinished() const;
   std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);

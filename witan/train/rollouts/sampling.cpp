@@ -98,7 +98,8 @@ class Answer {
 
 }  // namespace
 
-// Experts' matrices are divided among tensor-parallel ranks, or across them.
+// A rank can sample alone, or with its tensor-parallel ranks, if these hold all experts: expert tensor parallelism must
+// not reach beyond them.
 bool samples_in_lockstep(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t experts = config.model.moe.num_experts;

@@ -19,8 +19,8 @@ decltype(::witan::kernels::attention_backward) attention_backward;
 }  // namespace witan::kernels::cuda
 
 // Attention by cuDNN, for the cases that it does best: bfloat16, whole sequences, no dropout, heads of a multiple of 8
-// up to 256; and the blocks of a ring (comm/context.h), whose pairs of queries and keys are a square, causal and perhaps
-// in a sliding window, or a rectangle.
+// up to 256; and the blocks of a ring (comm/context.h), whose pairs of queries and keys are a square, causal and
+// perhaps in a sliding window, or a rectangle.
 //
 // The library is loaded at the first call that could use it. Plans are built once for each shape, which takes about a
 // second, and kept. The backward may add to dq in float32 with atomics, so that the last bits of dq differ from call to

@@ -82,7 +82,7 @@ __device__ __forceinline__ typename Shape::A dot_product(const typename Shape::A
   return dot;
 }
 
-// Processes the kKeys keys first, first + stride, … that are below `end`. value_q: unless kOfValues, not read.
+// Processes the kKeys keys first, first + kTeams, … that are below `end`. value_q is read only with kOfValues.
 template <bool kOfValues, class Shape, class T, class C>
 __device__ __forceinline__ void meet_keys(Running<Shape>& run,
                                           const typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],

@@ -14,7 +14,7 @@ namespace witan::kernels::cuda::latents {
 
 constexpr int kRows = 16, kKeys = 32, kWarps = 4, kThreads = 32 * kWarps, kBlocksPerProcessor = 2;
 constexpr int kTurning = 64;        // the most channels of a rotary key
-constexpr int kScores = kKeys + 4;  // between rows of scores in shared memory
+constexpr int kScores = kKeys + 4;  // elements between rows of scores in shared memory
 
 // Latents of up to D channels, which the rotary key's channels follow, in queries and in keys.
 template <int D>
@@ -25,7 +25,7 @@ struct LatentTile {
                                 kRows * kScores * static_cast<int>(sizeof(float));
 };
 
-// Stores 8 numbers of type T, from 16 bytes of them in a row of `width`, from channel d on; zeros beyond the row.
+// Copies 8 numbers of a row of `width`, from channel d on, to shared memory; zeros beyond the row, or without a row.
 template <class T>
 __device__ __forceinline__ void load_eight(T* to, const T* row, int d, int width, const T* any) {
   const bool wanted = row != nullptr && d < width;
