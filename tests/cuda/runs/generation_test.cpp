@@ -61,12 +61,9 @@ ModelConfig small_gemma_model(const std::string& dtype) {
 }
 
 std::vector<std::pair<std::string, ModelConfig>> models(const std::string& dtype) {
-  return {{"dense", gpu_model(dtype, 0)},
-          {"experts", gpu_model(dtype, 8)},
-          {"gpt-oss", gpt_oss_model(dtype)},
-          {"deepseek", deepseek_model(dtype)},
-          {"qwen", qwen_model(dtype)},
-          {"small gemma", small_gemma_model(dtype)}};
+  return {{"dense", gpu_model(dtype, 0)},    {"experts", gpu_model(dtype, 8)},
+          {"gpt-oss", gpt_oss_model(dtype)}, {"deepseek", deepseek_model(dtype)},
+          {"qwen", qwen_model(dtype)},       {"small gemma", small_gemma_model(dtype)}};
 }
 
 std::vector<GenerationRequest> requests_of(const std::vector<int64_t>& lengths, double temperature) {

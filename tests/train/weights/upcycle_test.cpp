@@ -300,7 +300,8 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   expect(config, "moe_router_topk = 1 is no multiple of the 2 slices", ConfigError(""));
   config = moe_config("copied");
   config.model.moe.moe_parallel_mlp = true;
-  expect(config, "makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them", ConfigError(""));
+  expect(config, "makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them",
+         ConfigError(""));
   config = moe_config("copied");
   config.model.use_double_wide_mlp = true;
   expect(config, "makes experts of one width, and use_double_wide_mlp = true gives dense MLPs two", ConfigError(""));

@@ -104,9 +104,8 @@ void add_cache_args(CLI::App& command, CacheOptions& options) {
 }
 
 GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run, const CacheOptions& cache) {
-  return {.repeatable = args.deterministic || run.config->parallel.batch_invariant_mode,
-          .recorded = true,
-          .cache = cache};
+  return {
+      .repeatable = args.deterministic || run.config->parallel.batch_invariant_mode, .recorded = true, .cache = cache};
 }
 
 int64_t context_of(const TrainedRun& run) {

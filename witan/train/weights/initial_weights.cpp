@@ -104,8 +104,9 @@ void InitialWeights::check() const {
     if (found == weights_.end() && made_here) continue;
     require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
                              "\", which the new model has");
-    const bool same = has_vocabulary_rows(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
-                                               : found->second == tensor.shape;
+    const bool same = has_vocabulary_rows(tensor.name)
+                          ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
+                          : found->second == tensor.shape;
     require<CheckpointError>(same, asked, source_->where(), ": \"", tensor.name, "\" is ", found->second,
                              ", the new model has ", tensor.shape);
   }
@@ -125,7 +126,8 @@ void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state)
 
 void InitialWeights::fill(const StateTensor& to, const std::string& name) {
   constexpr int64_t kPiece = int64_t{1} << 20;
-  const int64_t known = has_vocabulary_rows(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
+  const int64_t known =
+      has_vocabulary_rows(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
   dispatch_floating(to.dtype(), [&]<class T>() {
     std::vector<double> values;
     std::vector<T> converted;

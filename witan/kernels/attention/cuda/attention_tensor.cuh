@@ -134,7 +134,9 @@ __device__ __forceinline__ float row_max(float value) {
 
 // The logarithm of the sum of a row's exponentials, whose largest score `top` is in units of log2. Kernels that must
 // have each other's bits cannot leave it to the compiler whether a product and a sum are one operation.
-__device__ __forceinline__ float log_of_row(float top, float total) { return fmaf(top, kLn2, logf(total)); }
+__device__ __forceinline__ float log_of_row(float top, float total) {
+  return fmaf(top, kLn2, logf(total));
+}
 
 // Dropout's factors for probabilities (row, key) and (row, key + 1), with key even; `row` is the first block of the
 // row's probabilities.

@@ -330,8 +330,8 @@ class SsdChunkGradients {
     const float states = warp_sum(states_);
     if (warp_lane() == 0) numbers.states[4 * quarter_ + block_] = states;
   }
-  // A token's gradients: of its dt; of its γ, without the part that passes through the state at the chunk's end; and its
-  // term of that part, a sum over the chunk's tokens.
+  // A token's gradients: of its dt; of its γ, without the part that passes through the state at the chunk's end; and
+  // its term of that part, a sum over the chunk's tokens.
   struct TokenGradients {
     float dt, gamma, end;
   };
