@@ -26,8 +26,7 @@ struct LoraConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
   bool adapts(std::string_view name) const;
 };
-// All names that may be targets, in attention, Gated DeltaNet, latent attention, MLPs, experts and embeddings for each
-// layer.
+// All names that may be targets, in token mixers of every kind, MLPs, experts and embeddings for each layer.
 const std::vector<std::string>& lora_target_names();
 
 // The last names of an adapter's parameters, and whether a parameter's name ends with one.

@@ -9,7 +9,7 @@ namespace witan::kernels {
 // the forward products of experts) use kernels that read each weight once, if these take the shapes. Steps of
 // generation spend their time on reading weights. The order of sums follows from shapes alone, and a row has the same
 // bits whatever rows come with it, but not the bits of the kernels for many rows: training never uses them. Within
-// RowProducts, which promises the bits of training, there are others for 16-bit numbers on Hopper, which have them.
+// RowProducts, which promises the bits of training, other kernels have these: for 16-bit numbers, on Hopper.
 class FewRows {
  public:
   explicit FewRows(bool on = true);

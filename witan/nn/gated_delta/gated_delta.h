@@ -12,10 +12,10 @@
 // Parameters, with G heads of queries and keys and H of values: q_proj, k_proj [G dk, D], v_proj, z_proj [H dv, D],
 // b_proj, a_proj [H, D], q_conv.weight, k_conv.weight [G dk, W], v_conv.weight [H dv, W], A_log, dt_bias [H],
 // norm.weight [dv], o_proj [D, H dv]; with channel_decays f_a_proj [dk, D], f_b_proj [H dk, dk], g_a_proj [dv, D] and
-// g_b_proj [H dv, dv] instead of a_proj and z_proj, dt_bias [H dk], and norm.weight in the model's dtype. Projections
-// have no biases. A_log, dt_bias and norm.weight have the accumulator dtype, as in the checkpoints of Qwen3.5: in 16
-// bits a decay over many tokens would be another one. The tensor axis divides heads; ranks that divide sequences
-// exchange them for convolution and rule (nn/mixer/whole_sequences.h).
+// g_b_proj [H dv, dv] instead of a_proj and z_proj, and dt_bias [H dk]. Projections have no biases. A_log, dt_bias and,
+// without channel_decays, norm.weight have the accumulator dtype, as in the checkpoints of Qwen3.5: in 16 bits a decay
+// over many tokens would be another one. The tensor axis divides heads; ranks that divide sequences exchange them for
+// convolution and rule (nn/mixer/whole_sequences.h).
 #pragma once
 
 #include <memory>
@@ -33,8 +33,7 @@ namespace witan {
 // inputs of its convolution.
 class DeltaState : public SequenceState {
  public:
-  // `heads`: of this rank
-  // `decays`: of a token
+  // `heads`: of this rank; `decays`: their number for a token, in all of these heads
   DeltaState(Stream& stream, const StateSize& size, const kernels::DeltaHeads& heads, int64_t decays, int64_t taps,
              DType dtype);
 

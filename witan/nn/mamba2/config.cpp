@@ -44,7 +44,7 @@ std::vector<HybridLayer> MambaConfig::layers(int64_t num_layers) const {
 }
 
 void MambaConfig::validate(int64_t hidden_size, int64_t num_layers) const {
-  layers(num_layers);
+  layers(num_layers);  // throws for a pattern that does not fit
   if (has_mamba()) validate_sizes(hidden_size);
 }
 
