@@ -60,7 +60,7 @@ TEST(LinearAttentionConfig, ContradictionsAreRefused) {
   alone.linear_attention_freq = "4";
   EXPECT_EQ(refusal(alone),
             "linear_attention_freq = 4 chooses layers of linear attention, Mamba-2 or short convolutions, which "
-            "experimental_attention_variant = none does not have: set it to gated_delta_net, mamba2 or "
+            "experimental_attention_variant = none does not have: set it to gated_delta_net, kimi_delta, mamba2 or "
             "short_convolution, or linear_attention_freq to none");
   EXPECT_EQ(refusal(with("none")),
             "experimental_attention_variant = gated_delta_net needs linear_attention_freq, which says in which layers "

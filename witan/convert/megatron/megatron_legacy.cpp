@@ -79,7 +79,7 @@ struct LegacyRanks {
       if (found == args.end() || found->second->is(PickleValue::Kind::none)) return otherwise;
       require<CheckpointError>(found->second->is(PickleValue::Kind::integer) && found->second->integer >= 1 &&
                                    found->second->integer <= (1 << 16),
-                               where, ": args.", key, " is not a number of ranks or experts");
+                               where, ": args.", key, " is not a number from 1 to 65536");
       return found->second->integer;
     };
     tensor = count("tensor_model_parallel_size", 1);

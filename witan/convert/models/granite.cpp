@@ -407,6 +407,7 @@ void write_gguf_granite_hybrid(GgufWriter& to) {
 Architecture granite_moe_hybrid_architecture() {
   Architecture hybrid = llama_like("granitemoehybrid", "GraniteMoeHybridForCausalLM");
   hybrid.rules = {kModelRules, kPreNormRules, kAttentionRules, kGraniteMoeRules, kGraniteHybridRules};
+  hybrid.modules = granite_moe_architecture().modules;
   hybrid.defaults = {kLlamaDefaults, kGraniteDefaults, R"({"num_local_experts": 8, "num_experts_per_tok": 2,
       "shared_intermediate_size": 1024, "output_router_logits": false, "router_aux_loss_coef": 0.001,
       "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": 64, "mamba_d_conv": 4,

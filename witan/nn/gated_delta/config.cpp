@@ -56,12 +56,12 @@ std::vector<bool> LinearAttentionConfig::layers(int64_t num_layers) const {
 
 void LinearAttentionConfig::validate(int64_t num_layers) const {
   if (!any()) {
-    require<ConfigError>(
-        linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
-        " chooses layers of linear attention, Mamba-2 or short convolutions, which "
-        "experimental_attention_variant = ",
-        experimental_attention_variant,
-        " does not have: set it to gated_delta_net, mamba2 or short_convolution, or linear_attention_freq to none");
+    require<ConfigError>(linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
+                         " chooses layers of linear attention, Mamba-2 or short convolutions, which "
+                         "experimental_attention_variant = ",
+                         experimental_attention_variant,
+                         " does not have: set it to gated_delta_net, kimi_delta, mamba2 or short_convolution, or "
+                         "linear_attention_freq to none");
     return;
   }
   require<ConfigError>(linear_attention_freq != kWithout,

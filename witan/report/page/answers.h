@@ -24,7 +24,7 @@ struct StepAnswers {
   int64_t answers = 0, skipped = 0, discarded = 0;
   // Of the answers that are not discarded: the first ones with the largest and with the smallest reward, and two to the
   // last prompts.
-  std::vector<ShownAnswer> shown;
+  std::vector<ShownAnswer> shown = {};
 };
 
 // Empty for a run without rollouts; lines that are no rollouts are left out.

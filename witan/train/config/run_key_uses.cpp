@@ -305,6 +305,7 @@ std::vector<KeyUse> tensor_overlap_uses() {
       {"hidden_size_per_layer_input", "hidden_size_per_layer_input = 0"},
       {"num_kv_shared_layers", "num_kv_shared_layers = 0"},
       {"log_activations", "log_activations = 0"},
+      {"num_residual_streams", "num_residual_streams = 1"},
       {"multi_latent_attention", "multi_latent_attention = false"},
       {"no_attention_freq", "no_attention_freq = none, attention in every layer"},
       {"hybrid_override_pattern", "hybrid_override_pattern = none"},

@@ -300,6 +300,8 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
         {"seq_length", config.data.seq_length},
         {"num_generations", rollout.num_generations},
         {"max_completion_length", rollout.max_completion_length},
+        {"kv_cache_dtype", rollout.cache.kv_cache_dtype},
+        {"cache_mla_latents", rollout.cache.cache_mla_latents},
         {"stop_strings",
          rollout.stop_strings}}.dump();
     found = {{"identity", identity}, {"lines", read_unfinished(parts_.folder.rollouts(), identity)}};
