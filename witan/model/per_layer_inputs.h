@@ -17,7 +17,7 @@
 
 namespace witan {
 
-// What the layers read, made once.
+// Makes the embeddings that all layers read, once per forward.
 class PerLayerInputs : public Module {
  public:
   // Parameters: per_layer_embedding [V, L d], per_layer_model_projection [L d, D], per_layer_projection_norm [d].
@@ -38,7 +38,7 @@ class PerLayerInputs : public Module {
   Norm norm_;
 };
 
-// What a layer does with its own.
+// Makes a layer's addition to the residual stream of its embedding, which a projection of the stream gates.
 class PerLayerGate : public Module {
  public:
   // Parameters: per_layer_input_gate [d, D], per_layer_projection [D, d], per_layer_norm [D].

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-// Where an adapter's rows are in its module: row n is the module's row n / own * of_group + first + n % own.
+// An adapter's rows within its module: its row n is the module's row n / own * of_group + first + n % own.
 struct PeftRows {
   const AdapterTensors* of = nullptr;
   int64_t first = 0, own = 0, of_group = 0;

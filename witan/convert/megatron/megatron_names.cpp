@@ -130,7 +130,7 @@ const MegatronName* find_name(const ModelConfig& model, std::string_view rest, b
 // A tensor's counterpart: its name, its shape, and the piece that they share. Nothing for Witan's own buffers.
 using MegatronPiece = std::function<void(const std::string& name, const Shape& shape, const SharedBox& piece)>;
 
-// Of a part of a query group, after `both` elements of queries and their gate.
+// Returns where a part begins in a query group, which has `both` rows of queries and their gate before keys and values.
 int64_t first_in_group(HeadPart part, int64_t queries, int64_t both, int64_t keys) {
   switch (part) {
     case HeadPart::gate:

@@ -39,7 +39,7 @@ struct CacheTokens {
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens);
 WITAN_KERNEL_TWINS(append_to_cache)
 
-// The same for a cache in e4m3 (base/numbers/float8.h), in which each head of a position has a scale:
+// append_to_cache() for a cache in e4m3 (base/numbers/float8.h), in which each head of a position has a scale:
 //   scales[.., g] = (the largest magnitude of x[t, g, :]) / 448   (kernels/common/fp8_scale.h)
 //   cache[.., g, :] = x[t, g, :] / scales[.., g]
 // cache [R, C, G, hd] f8, scales [R, C, G] float32.

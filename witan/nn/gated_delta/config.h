@@ -30,7 +30,7 @@ struct LinearAttentionConfig {
   bool short_convolution() const { return experimental_attention_variant == "short_convolution"; }
   // The layers with this variant. Throws ConfigError for a pattern that does not fit num_layers.
   std::vector<bool> layers(int64_t num_layers) const;
-  // Of these layers, unless they have Mamba-2, whose sizes are MambaConfig's.
+  // Returns the mixer of these layers, unless that is Mamba-2, whose sizes are MambaConfig's.
   MixerSpec spec(int64_t hidden_size) const;
 };
 

@@ -11,7 +11,7 @@
 
 namespace witan {
 
-// What the caches of attention hold. By default the keys and values of its heads, in the model's dtype.
+// The form of attention's caches. By default they hold the keys and values of its heads in the model's dtype.
 struct CacheFormat {
   bool latents = false;  // multi-head latent attention caches latents (nn/attention/latent.h)
   bool fp8 = false;      // in e4m3, with scales (kernels/attention/kv_cache.h)

@@ -22,8 +22,8 @@ struct StepAnswers {
   // Its answers; those among them that are not trained on, since all rewards to their prompts are equal; and those that
   // were sampled before them and discarded for the same reason.
   int64_t answers = 0, skipped = 0, discarded = 0;
-  // Of the answers that are not discarded: the first ones with the largest and with the smallest reward, and two to the
-  // last prompts.
+  // The first answers with the largest and with the smallest reward, and two to the last prompts; discarded ones are
+  // left out.
   std::vector<ShownAnswer> shown = {};
 };
 

@@ -1,4 +1,4 @@
-// What objectives and sampled batches demand of a run's other keys: parts of RunConfig::validate(). Throw ConfigError.
+// Parts of RunConfig::validate(), which throw ConfigError where objectives or sampled batches rule out other keys.
 #pragma once
 
 #include "witan/train/config/config.h"

@@ -84,7 +84,7 @@ void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t colu
   multiply<A>(run.tile.count, columns, n, {p, 1, kQueries<A>}, {v, columns}, {run.y, columns}, how);
 }
 
-// What CachedInputs have beside those of attention_forward; each may be undefined.
+// The inputs that only attention over a cache has (CachedInputs); each may be undefined.
 struct CachedParts {
   Tensor value_q, key_scales, value_scales;
 };

@@ -37,7 +37,7 @@ __device__ __forceinline__ float2 unpack_codes(uint32_t pair) {
   return __half22float2(__half2(halves));
 }
 
-// The same of e4m3 codes, each times `scale`.
+// Reads e4m3 codes and multiplies each by `scale`.
 template <class T>
 __device__ __forceinline__ void load_eight(T* to, const __nv_fp8_e4m3* row, int d, int width, float scale) {
   uint2 codes = make_uint2(0, 0);

@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
   }
 }
 
-// Likewise with the bits of kernels for many rows: each warp of block (i, j) multiplies rows of its own of the weight,
-// for 8 rows of the expert at a time.
+// Multiplies with the bits of kernels for many rows: each warp of block (i, j) has rows of the weight to itself, and
+// takes 8 rows of the expert at a time.
 template <class T, template <class> class Out>
 __global__ void __launch_bounds__(kWarps * 32, 2)
     few_rows_grouped_chain_kernel(const FewGroupedCall<T> call, const few::ChainMemory memory) {
