@@ -11,17 +11,6 @@
 namespace witan::models {
 namespace {
 
-constexpr TensorRule kLatentRules[] = {
-    {"attention.q_proj.weight", "layers.{l}.self_attn.q_proj.weight"},
-    {"attention.q_a_proj.weight", "layers.{l}.self_attn.q_a_proj.weight"},
-    {"attention.q_a_layernorm.weight", "layers.{l}.self_attn.q_a_layernorm.weight"},
-    {"attention.q_b_proj.weight", "layers.{l}.self_attn.q_b_proj.weight"},
-    {"attention.kv_a_proj_with_mqa.weight", "layers.{l}.self_attn.kv_a_proj_with_mqa.weight"},
-    {"attention.kv_a_layernorm.weight", "layers.{l}.self_attn.kv_a_layernorm.weight"},
-    {"attention.kv_b_proj.weight", "layers.{l}.self_attn.kv_b_proj.weight"},
-    {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
-};
-
 constexpr TensorRule kIndexerRules[] = {
     {"attention.indexer.wq_b.weight", "layers.{l}.self_attn.indexer.wq_b.weight"},
     {"attention.indexer.wk.weight", "layers.{l}.self_attn.indexer.wk.weight"},

@@ -17,15 +17,7 @@ constexpr TensorRule kimi_taps(std::string_view witan, std::string_view other) {
   return {.witan = witan, .other = other, .depthwise = true};
 }
 // The projections of queries and of outputs have the same names in both kinds of layers.
-constexpr TensorRule kKimiMixerRules[] = {
-    {"attention.q_proj.weight", "layers.{l}.self_attn.q_proj.weight"},
-    {"attention.q_a_proj.weight", "layers.{l}.self_attn.q_a_proj.weight"},
-    {"attention.q_a_layernorm.weight", "layers.{l}.self_attn.q_a_layernorm.weight"},
-    {"attention.q_b_proj.weight", "layers.{l}.self_attn.q_b_proj.weight"},
-    {"attention.kv_a_proj_with_mqa.weight", "layers.{l}.self_attn.kv_a_proj_with_mqa.weight"},
-    {"attention.kv_a_layernorm.weight", "layers.{l}.self_attn.kv_a_layernorm.weight"},
-    {"attention.kv_b_proj.weight", "layers.{l}.self_attn.kv_b_proj.weight"},
-    {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
+constexpr TensorRule kKimiDeltaRules[] = {
     kimi_taps("gated_delta.q_conv.weight", "layers.{l}.self_attn.q_conv1d.weight"),
     kimi_taps("gated_delta.k_conv.weight", "layers.{l}.self_attn.k_conv1d.weight"),
     kimi_taps("gated_delta.v_conv.weight", "layers.{l}.self_attn.v_conv1d.weight"),
@@ -255,7 +247,7 @@ void write_kimi_linear(HfWriter& to) {
 
 std::vector<Architecture> kimi_linear() {
   Architecture kimi = llama_like("kimi_linear", "KimiLinearForCausalLM");
-  kimi.rules = {kModelRules, kPreNormRules, kKimiMixerRules, kMlpRules, kKimiExpertRules};
+  kimi.rules = {kModelRules, kPreNormRules, kLatentRules, kKimiDeltaRules, kMlpRules, kKimiExpertRules};
   kimi.modules = {{".self_attn.f_a_proj.", ".self_attn.forget_gate.f_a_proj."},
                   {".self_attn.f_b_proj.", ".self_attn.forget_gate.f_b_proj."},
                   {".block_sparse_moe.experts.{e}.w1.weight", ".mlp.experts.gate_up_proj"},

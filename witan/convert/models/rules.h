@@ -34,6 +34,18 @@ inline constexpr TensorRule kAttentionRules[] = {
     {"attention.sinks", "layers.{l}.self_attn.sinks"},
 };
 
+// Multi-head latent attention.
+inline constexpr TensorRule kLatentRules[] = {
+    {"attention.q_proj.weight", "layers.{l}.self_attn.q_proj.weight"},
+    {"attention.q_a_proj.weight", "layers.{l}.self_attn.q_a_proj.weight"},
+    {"attention.q_a_layernorm.weight", "layers.{l}.self_attn.q_a_layernorm.weight"},
+    {"attention.q_b_proj.weight", "layers.{l}.self_attn.q_b_proj.weight"},
+    {"attention.kv_a_proj_with_mqa.weight", "layers.{l}.self_attn.kv_a_proj_with_mqa.weight"},
+    {"attention.kv_a_layernorm.weight", "layers.{l}.self_attn.kv_a_layernorm.weight"},
+    {"attention.kv_b_proj.weight", "layers.{l}.self_attn.kv_b_proj.weight"},
+    {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
+};
+
 inline constexpr TensorRule kMlpRules[] = {
     {"mlp.gate_up_proj.weight", "layers.{l}.mlp.gate_proj.weight", 0, 2},
     {"mlp.gate_up_proj.weight", "layers.{l}.mlp.up_proj.weight", 1, 2},
