@@ -38,19 +38,6 @@ constexpr TensorRule kKimiDeltaRules[] = {
 constexpr TensorRule kKimiExpertRules[] = {
     {"moe.router.weight", "layers.{l}.block_sparse_moe.gate.weight"},
     {"moe.router.expert_bias", "layers.{l}.block_sparse_moe.gate.e_score_correction_bias"},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w1.weight",
-     .part = 0,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w3.weight",
-     .part = 1,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.down_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w2.weight",
-     .storage = ExpertStorage::single},
     {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.block_sparse_moe.shared_experts.gate_proj.weight", 0, 2},
     {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.block_sparse_moe.shared_experts.up_proj.weight", 1, 2},
     {"moe.shared_experts.down_proj.weight", "layers.{l}.block_sparse_moe.shared_experts.down_proj.weight"},
@@ -247,7 +234,8 @@ void write_kimi_linear(HfWriter& to) {
 
 std::vector<Architecture> kimi_linear() {
   Architecture kimi = llama_like("kimi_linear", "KimiLinearForCausalLM");
-  kimi.rules = {kModelRules, kPreNormRules, kLatentRules, kKimiDeltaRules, kMlpRules, kKimiExpertRules};
+  kimi.rules = {kModelRules, kPreNormRules,    kLatentRules,           kKimiDeltaRules,
+                kMlpRules,   kKimiExpertRules, kBlockSparseExpertRules};
   kimi.modules = {{".self_attn.f_a_proj.", ".self_attn.forget_gate.f_a_proj."},
                   {".self_attn.f_b_proj.", ".self_attn.forget_gate.f_b_proj."},
                   {".block_sparse_moe.experts.{e}.w1.weight", ".mlp.experts.gate_up_proj"},

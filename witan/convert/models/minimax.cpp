@@ -6,26 +6,12 @@
 namespace witan::models {
 namespace {
 
-// Files name experts as Mixtral's do.
 constexpr TensorRule kMinimaxRules[] = {
     {.witan = "moe.router.weight",
      .other = "layers.{l}.block_sparse_moe.gate.weight",
      .storage = ExpertStorage::single},
     {.witan = "moe.router.expert_bias",
      .other = "layers.{l}.block_sparse_moe.e_score_correction_bias",
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w1.weight",
-     .part = 0,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w3.weight",
-     .part = 1,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.down_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w2.weight",
      .storage = ExpertStorage::single},
     {.witan = "moe.router.weight", .other = "layers.{l}.mlp.gate.weight", .storage = ExpertStorage::fused},
     {.witan = "moe.router.expert_bias",
@@ -110,7 +96,7 @@ void write_gguf_minimax(GgufWriter& to) {
 
 std::vector<Architecture> minimax() {
   Architecture m2 = llama_like("minimax_m2", "MiniMaxM2ForCausalLM");
-  m2.rules = {kModelRules, kPreNormRules, kAttentionRules, kMinimaxRules};
+  m2.rules = {kModelRules, kPreNormRules, kAttentionRules, kBlockSparseExpertRules, kMinimaxRules};
   m2.defaults = {kLlamaDefaults, R"({"vocab_size": 200064, "hidden_size": 3072, "intermediate_size": 1536,
       "num_hidden_layers": 62, "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128,
       "max_position_embeddings": 196608, "rope_theta": 5000000.0, "num_experts_per_tok": 8, "num_local_experts": 256,

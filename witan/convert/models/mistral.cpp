@@ -10,19 +10,6 @@ constexpr TensorRule kMixtralRules[] = {
     {.witan = "moe.router.weight",
      .other = "layers.{l}.block_sparse_moe.gate.weight",
      .storage = ExpertStorage::single},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w1.weight",
-     .part = 0,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.gate_up_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w3.weight",
-     .part = 1,
-     .parts = 2,
-     .storage = ExpertStorage::single},
-    {.witan = "moe.experts.down_proj",
-     .other = "layers.{l}.block_sparse_moe.experts.{e}.w2.weight",
-     .storage = ExpertStorage::single},
     {.witan = "moe.router.weight", .other = "layers.{l}.mlp.gate.weight", .storage = ExpertStorage::fused},
     {.witan = "moe.experts.gate_up_proj",
      .other = "layers.{l}.mlp.experts.gate_up_proj",
@@ -61,6 +48,7 @@ Architecture mistral_architecture() {
 
 Architecture mixtral_architecture() {
   Architecture mixtral = llama_like("mixtral", "MixtralForCausalLM");
+  mixtral.rules.emplace_back(kBlockSparseExpertRules);
   mixtral.rules.emplace_back(kMixtralRules);
   mixtral.defaults = {kLlamaDefaults, R"({"vocab_size": 32000, "intermediate_size": 14336, "num_key_value_heads": 8,
       "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "num_experts_per_tok": 2,

@@ -76,6 +76,23 @@ inline constexpr TensorRule kMoeRules[] = {
     {.witan = "moe.experts.down_proj", .other = "layers.{l}.mlp.experts.down_proj", .storage = ExpertStorage::fused},
 };
 
+// Experts in tensors of their own, as Mixtral names them.
+inline constexpr TensorRule kBlockSparseExpertRules[] = {
+    {.witan = "moe.experts.gate_up_proj",
+     .other = "layers.{l}.block_sparse_moe.experts.{e}.w1.weight",
+     .part = 0,
+     .parts = 2,
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.gate_up_proj",
+     .other = "layers.{l}.block_sparse_moe.experts.{e}.w3.weight",
+     .part = 1,
+     .parts = 2,
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.down_proj",
+     .other = "layers.{l}.block_sparse_moe.experts.{e}.w2.weight",
+     .storage = ExpertStorage::single},
+};
+
 // DeepSeek-V3's bias, by which experts are chosen.
 inline constexpr TensorRule kRouterBiasRules[] = {
     {"moe.router.expert_bias", "layers.{l}.mlp.gate.e_score_correction_bias"},
