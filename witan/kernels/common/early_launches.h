@@ -1,6 +1,8 @@
 // A scope in which GPU kernels begin early.
 #pragma once
 
+#include <utility>
+
 namespace witan::kernels {
 
 // While one exists, kernels that this thread launches by launch_early() (kernels/common/cuda/early_launch.cuh) may
@@ -8,14 +10,15 @@ namespace witan::kernels {
 // they only read weights: no kernel within the scope may write a weight of a product.
 class EarlyLaunches {
  public:
-  EarlyLaunches();
-  ~EarlyLaunches();
+  EarlyLaunches() : before_(std::exchange(on_, true)) {}
+  ~EarlyLaunches() { on_ = before_; }
   EarlyLaunches(const EarlyLaunches&) = delete;
   EarlyLaunches& operator=(const EarlyLaunches&) = delete;
 
-  static bool on();  // on this thread
+  static bool on() { return on_; }  // on this thread
 
  private:
+  static inline thread_local bool on_ = false;
   bool before_;
 };
 

@@ -13,7 +13,6 @@
 #include "witan/moe/layer/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/layout.h"
-#include "witan/train/config/objective_config.h"
 
 namespace witan {
 
@@ -458,8 +457,8 @@ void RunConfig::validate() const {
     ContextHeads(model, parallel).validate(parallel.context_parallel_size);
   validate_joined_layers(*this);
   validate_mtp(*this);
-  validate_objective(*this);
-  validate_rollouts(*this);
+  objective.validate_within(*this);
+  rollout.validate_within(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",

@@ -17,6 +17,8 @@
 
 namespace witan {
 
+struct RunConfig;
+
 // The data that is read, and how it becomes samples. The help of each key is in fields().
 struct DataConfig {
   std::string data;             // files and folders, separated by commas (paths_of()); empty: the perl-doc package
@@ -148,6 +150,8 @@ struct ObjectiveConfig {
   Fields fields();
   bool is_cross_entropy() const { return objective == "cross_entropy"; }
   bool is_preference() const { return objective == "preference"; }
+  // Checks the keys against those of the run. Throws ConfigError.
+  void validate_within(const RunConfig& config) const;
 };
 
 // The frozen model that an objective compares with.
@@ -200,6 +204,8 @@ struct RolloutConfig {
   bool rewards_by(WeightedReward::Kind kind) const;
   // Checks the keys of rewards against each other. Throws ConfigError.
   void validate_rewards() const;
+  // Checks all keys, those of rewards too, against the other keys of the run. Throws ConfigError.
+  void validate_within(const RunConfig& config) const;
 };
 
 // Settings of a run's reports besides metrics.jsonl. No key changes the computation.

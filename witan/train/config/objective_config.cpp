@@ -1,12 +1,11 @@
 // The keys of objectives and of sampled batches, with their help and bounds, and what they demand of the other keys.
-#include "witan/train/config/objective_config.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 
@@ -15,8 +14,7 @@ Fields ObjectiveConfig::fields() {
       Field{"objective", &objective,
             "What training minimises: the cross entropy of the next token, the clipped surrogate of policy gradients "
             "(GRPO, Dr. GRPO, DAPO, GSPO), which reads the columns advantages and old_logprobs, or the loss of "
-            "preferences "
-            "between two answers (DPO)"}
+            "preferences between two answers (DPO)"}
           .one_of({"cross_entropy", "policy", "preference"}),
       Field{
           "reference", &reference,
@@ -193,19 +191,18 @@ void validate_reference(const RunConfig& config) {
 
 }  // namespace
 
-void validate_objective(const RunConfig& config) {
+void ObjectiveConfig::validate_within(const RunConfig& config) const {
   validate_preferences(config);
   validate_reference(config);
-  if (config.objective.is_cross_entropy()) return;
-  require<ConfigError>(config.model.mtp_num_layers == 0, "objective = ", config.objective.objective,
+  if (is_cross_entropy()) return;
+  require<ConfigError>(config.model.mtp_num_layers == 0, "objective = ", objective,
                        " has no loss for the modules of mtp_num_layers = ", config.model.mtp_num_layers,
                        "; set mtp_num_layers = 0");
 }
 
 // Rows have one answer each.
-void validate_rollouts(const RunConfig& config) {
-  const RolloutConfig& rollout = config.rollout;
-  if (!rollout.rollouts) return;
+void RolloutConfig::validate_within(const RunConfig& config) const {
+  if (!rollouts) return;
   const auto needs = [](bool holds, const auto&... why) { require<ConfigError>(holds, "rollouts = true ", why...); };
   needs(config.objective.objective == "policy", "trains on rewards; set objective = policy");
   needs(config.data.sft, "samples the last answers of conversations; set sft = true");
@@ -213,18 +210,17 @@ void validate_rollouts(const RunConfig& config) {
   needs(config.train.replay_interval == 0 && config.train.rampup_batch_size.empty() && !config.train.rewinds(),
         "samples rows as steps consume them: set replay_interval = 0, rampup_batch_size empty, and on_nan and on_spike "
         "to skip or stop");
-  const int64_t unit = rollout.num_generations * config.parallel.data_ranks();
-  needs(config.train.global_batch_size % unit == 0, "keeps the num_generations = ", rollout.num_generations,
+  const int64_t unit = num_generations * config.parallel.data_ranks();
+  needs(config.train.global_batch_size % unit == 0, "keeps the num_generations = ", num_generations,
         " answers of a prompt on one of ", config.parallel.data_ranks(),
         " data-parallel ranks: global_batch_size = ", config.train.global_batch_size, " must be a multiple of ", unit);
-  needs(rollout.max_completion_length <= config.data.seq_length,
-        "samples at most seq_length = ", config.data.seq_length,
-        " tokens after a prompt, and max_completion_length = ", rollout.max_completion_length,
+  needs(max_completion_length <= config.data.seq_length, "samples at most seq_length = ", config.data.seq_length,
+        " tokens after a prompt, and max_completion_length = ", max_completion_length,
         " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
-  rollout.validate_rewards();
-  rollout.stops();
-  resolve_cache(rollout.cache, config.model, {.repeatable = config.parallel.batch_invariant_mode});
-  if (rollout.router_replay) {
+  validate_rewards();
+  stops();
+  resolve_cache(cache, config.model, {.repeatable = config.parallel.batch_invariant_mode});
+  if (router_replay) {
     needs(config.model.moe.num_experts > 0,
           "has no routes in a dense model (num_experts = 0); set router_replay = false");
     needs(config.model.moe.moe_router_selection != "expert_choice",
@@ -236,9 +232,8 @@ void validate_rollouts(const RunConfig& config) {
           "records routes on ranks that have all layers and tokens, which tensor, context and pipeline parallelism "
           "divide: set their sizes to 1, or router_replay = false");
   }
-  needs(rollout.overlong_buffer_len <= rollout.max_completion_length,
-        "has overlong_buffer_len = ", rollout.overlong_buffer_len,
-        " above max_completion_length = ", rollout.max_completion_length);
+  needs(overlong_buffer_len <= max_completion_length, "has overlong_buffer_len = ", overlong_buffer_len,
+        " above max_completion_length = ", max_completion_length);
 }
 
 }  // namespace witan
