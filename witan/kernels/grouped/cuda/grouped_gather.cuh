@@ -11,7 +11,7 @@
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/hopper.cuh"
 #include "witan/kernels/grouped/cuda/gathered_pieces.h"
-#include "witan/kernels/grouped/cuda/wgmma.cuh"
+#include "witan/kernels/common/cuda/wgmma.cuh"
 #include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan::kernels::cuda {

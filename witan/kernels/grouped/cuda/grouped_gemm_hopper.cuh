@@ -10,7 +10,7 @@
 #include "witan/kernels/common/cuda/tensor_map.h"
 #include "witan/kernels/grouped/cuda/grouped_gather.cuh"
 #include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
-#include "witan/kernels/grouped/cuda/wgmma.cuh"
+#include "witan/kernels/common/cuda/wgmma.cuh"
 
 namespace witan::kernels::cuda {
 
