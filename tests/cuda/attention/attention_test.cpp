@@ -197,6 +197,58 @@ TEST_F(CudaAttention, DocumentsDoNotSeeEachOther) {
           check(size, inputs(size, dtype, documents(size, length, modulus)));
 }
 
+// On Hopper warpgroups compute calls of many rows, and warps those of few.
+TEST_F(CudaAttention, ARowHasTheSameBitsInCallsOfManyRowsAndOfFew) {
+  constexpr int64_t kFewRows = 64;  // of a group
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Size& size :
+         {Size{1, 300, 6, 2, 128}, Size{1, 67, 5, 1, 128}, Size{1, 290, 2, 2, 64}, Size{1, 260, 8, 1, 64, 64, 33},
+          Size{1, 310, 8, 2, 128, 128, 100}, Size{1, 1100, 1, 1, 128}})
+      for (const int64_t length : {0, 37, 100})
+        for (const int64_t modulus : {1000, 3})
+          for (const bool by_document : {false, true}) {
+            SCOPED_TRACE(::testing::Message()
+                         << size << " " << name_of(dtype) << ", documents of " << length << " modulo " << modulus
+                         << (by_document ? ", from their first tokens" : ""));
+            auto whole = to_gpu(inputs(size, dtype, length > 0 ? documents(size, length, modulus) : Tensor()));
+            whole.hints.batch_invariant = by_document;
+            const Tensor y = poisoned(size.results(), dtype), lse = poisoned(size.lse(), DType::f32);
+            kOwn.forward(gpu(), y, lse, whole);
+            const Tensor all = to_host(y), all_lse = to_host(lse);
+            for (int64_t at = 0, count = kFewRows * size.G / size.H; at < size.S; at += count) {
+              count = std::min(count, size.S - at);
+              kernels::AttentionInputs few = whole;
+              few.q = whole.q.narrow(1, at, count);
+              few.block.queries.first = at;
+              if (length > 0)
+                few.sequence_ids = whole.sequence_ids.narrow(1, at, count), few.block.key_ids = whole.sequence_ids;
+              const Tensor y_few = poisoned(few.q.shape(), dtype), lse_few = poisoned({1, size.H, count}, DType::f32);
+              kOwn.forward(gpu(), y_few, lse_few, few);
+              EXPECT_EQ(values(to_host(y_few)), values(all.narrow(1, at, count))) << "from token " << at;
+              for (int64_t h = 0; h < size.H; ++h)
+                EXPECT_EQ(values(to_host(lse_few).narrow(1, h, 1)),
+                          values(all_lse.narrow(1, h, 1).narrow(2, at, count)));
+            }
+          }
+}
+
+// What follows the keys that a cache holds may be anything.
+TEST_F(CudaAttention, ManyRowsReadNothingBehindTheirKeys) {
+  const int64_t past = 77;
+  for (const int64_t hd : {64, 128}) {
+    const Size size{2, 130, 8, 2, hd}, cache{2, 400, 8, 2, hd};
+    const auto in = inputs(size, DType::bf16), cached = inputs(cache, DType::bf16);
+    const Tensor k = poisoned(cache.keys(), DType::bf16), v = poisoned(cache.values(), DType::bf16);
+    for (int64_t b = 0; b < size.B; ++b)
+      for (const auto& [to, from] : {std::pair(k, to_gpu(cached.k)), std::pair(v, to_gpu(cached.v))})
+        gpu().copy(to.narrow(0, b, 1).narrow(1, 0, past + size.S), from.narrow(0, b, 1).narrow(1, 0, past + size.S));
+    const Tensor expected = host.poisoned(size.results(), DType::bf16), y = poisoned(size.results(), DType::bf16);
+    kernels::attention_decode(host.stream, expected, in.q, cached.k, cached.v, past, 0.2, 0);
+    kernels::attention_decode(gpu(), y, to_gpu(in.q), k, v, past, 0.2, 0);
+    EXPECT_TRUE(agree(y, expected, 2e-2, 2e-2));
+  }
+}
+
 // In deterministic mode tiles begin at a document's first token, and cuDNN is not used for rows with ids.
 TEST_F(CudaAttention, ADocumentHasTheSameBitsAloneAndPackedAnywhere) {
   const std::vector<int64_t> lengths = {3, 150, 1, 64, 77, 65, 51};

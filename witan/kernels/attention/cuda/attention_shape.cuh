@@ -24,10 +24,10 @@ struct Runs {
         split(static_cast<int>(std::min<int64_t>(positions.split, std::numeric_limits<int>::max()))),
         second(static_cast<int>(positions.second)) {}
 
-  __device__ __forceinline__ int at(int token) const {
+  __host__ __device__ __forceinline__ int at(int token) const {
     return token < split ? first + token : second + (token - split);
   }
-  __device__ __forceinline__ int before(int position, int tokens) const {
+  __host__ __device__ __forceinline__ int before(int position, int tokens) const {
     return min(max(position - first, 0), min(tokens, split)) + min(max(position - second, 0), max(tokens - split, 0));
   }
 };
@@ -64,12 +64,14 @@ struct Heads {
   int64_t groups() const { return int64_t{B} * G; }
   bool empty() const { return groups() * (rows + capacity) * hd * hd_v == 0; }
 
-  __device__ __forceinline__ int token(int r) const { return r / rep; }
+  __host__ __device__ __forceinline__ int token(int r) const { return r / rep; }
   // By position, row r may see keys [first_key_of(r), keys_of(r)); both bounds never decrease as r grows.
   __device__ __forceinline__ int first_key_of(int r) const {
     return window > 0 ? keys.before(queries.at(token(r)) + 1 - window, capacity) : 0;
   }
-  __device__ __forceinline__ int keys_of(int r) const { return keys.before(queries.at(token(r)) + 1, capacity); }
+  __host__ __device__ __forceinline__ int keys_of(int r) const {
+    return keys.before(queries.at(token(r)) + 1, capacity);
+  }
   // By position, rows [first_row_of(j), rows_of(j)) may see key j.
   __device__ __forceinline__ int first_row_of(int j) const { return queries.before(keys.at(j), S) * rep; }
   __device__ __forceinline__ int rows_of(int j) const {

@@ -26,12 +26,13 @@ __device__ __forceinline__ void clear(Sums<N>& sums) {
     for (float& value : sum) value = 0;
 }
 
+// Rounds each product: fused with a later subtraction or not, as the compiler likes, kernels would differ.
 template <int N>
 __device__ __forceinline__ void scale_scores(Sums<N>& s, float scale) {
 #pragma unroll
   for (auto& four : s)
 #pragma unroll
-    for (float& score : four) score *= scale;
+    for (float& score : four) score = __fmul_rn(score, scale);
 }
 
 // Loads rows [0, R) of a tile, `width` columns each, with kThreads threads, from `row(r)`; a row is zeros if that is
@@ -179,10 +180,8 @@ struct WarpRows {
 
 // Sets the scores of keys from `first` on to minus infinity for rows that do not see them, and from `end` on for all.
 template <int N>
-__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first, int end) {
-  if (first >= rows.shared_from && first + N <= rows.shared &&
-      (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids)))
-    return;
+__device__ __forceinline__ void hide_unseen(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first,
+                                            int end) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n)
 #pragma unroll
@@ -190,6 +189,14 @@ __device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int
       const int key = first + n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2;
       if (key >= end || !rows.sight[e / 2].sees(key, key_ids)) s[n][e] = -INFINITY;
     }
+}
+
+// The same, if any has to be hidden.
+template <int N>
+__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first, int end) {
+  const bool shared = first >= rows.shared_from && first + N <= rows.shared &&
+                      (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids));
+  if (!shared) hide_unseen<N>(s, rows, key_ids, first, end);
 }
 
 // The first blocks of the probabilities of a lane's two rows.

@@ -1,10 +1,11 @@
+#include "witan/kernels/attention/cuda/attention_hopper_forward.cuh"
 #include "witan/kernels/attention/cuda/attention_tensor_backward.cuh"
 #include "witan/kernels/attention/cuda/attention_tensor_forward.cuh"
 
 namespace witan::kernels::cuda {
 
 void launch_forward(Stream& stream, const AttentionCall<__half>& call) {
-  tensor::launch_forward(stream, call);
+  if (!tensor::launch_hopper_forward(stream, call)) tensor::launch_forward(stream, call);
 }
 
 void launch_backward(Stream& stream, const AttentionCall<__half>& call, int64_t groups) {

@@ -16,28 +16,42 @@ struct ForwardTile {
   static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
-// Turns scores into p = exp2(s - top), updates top and sum, in units of log2, and rescales out; of a lane's first
-// kHalves rows.
-template <int N, int D, int kHalves = 2>
-__device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&top)[2], float (&sum)[2]) {
+// Turns scores into p = exp2(s - top), and updates top and sum, in units of log2, of a lane's first kHalves rows. What
+// is summed so far has to be multiplied by `rescale`.
+template <int N, int kHalves = 2>
+__device__ __forceinline__ void softmax_scores(Sums<N>& s, float (&top)[2], float (&sum)[2], float (&rescale)[2]) {
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
     float largest = top[half];
 #pragma unroll
-    for (const auto& score : s) largest = fmaxf(largest, fmaxf(score[2 * half], score[2 * half + 1]));
+    for (int n = 0; n < N / 8; ++n) largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
     largest = row_max(largest);
     const float base = largest == -INFINITY ? 0.f : largest;  // no key seen yet
-    const float rescale = exp2_fast(top[half] - base);
+    rescale[half] = exp2_fast(top[half] - base);
     float added = 0;
 #pragma unroll
-    for (auto& score : s)
+    for (int n = 0; n < N / 8; ++n)
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) added += score[e] = exp2_fast(score[e] - base);
+      for (int e = 2 * half; e < 2 * half + 2; ++e) added += s[n][e] = exp2_fast(s[n][e] - base);
     top[half] = largest;
-    sum[half] = fmaf(sum[half], rescale, added);  // over this lane's columns; lanes are summed at the end
-#pragma unroll
-    for (auto& value : out) value[2 * half] *= rescale, value[2 * half + 1] *= rescale;
+    sum[half] = fmaf(sum[half], rescale[half], added);  // over this lane's columns; lanes are summed at the end
   }
+}
+
+template <int D, int kHalves = 2>
+__device__ __forceinline__ void rescale_rows(Sums<D>& out, const float (&rescale)[2]) {
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 2 * kHalves; ++e) out[n][e] *= rescale[e / 2];
+}
+
+// The same, with `out` as what is summed so far.
+template <int N, int D, int kHalves = 2>
+__device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&top)[2], float (&sum)[2]) {
+  float rescale[2];
+  softmax_scores<N, kHalves>(s, top, sum, rescale);
+  rescale_rows<D, kHalves>(out, rescale);
 }
 
 template <int D, class T>

@@ -68,8 +68,9 @@ CUtensorMap tensor_map(const Tensor& matrices, int rows) {
 
 CUtensorMap tensor_map(const MappedMatrices& matrices, int rows) {
   const auto columns = static_cast<cuuint64_t>(matrices.columns), lines = static_cast<cuuint64_t>(matrices.rows);
+  const auto apart = static_cast<cuuint64_t>(matrices.rows_apart > 0 ? matrices.rows_apart : matrices.rows);
   return encoded(matrices.data, {columns, lines, static_cast<cuuint64_t>(matrices.slices)},
-                 {columns * 2, lines * columns * 2}, rows);
+                 {columns * 2, apart * columns * 2}, rows);
 }
 
 }  // namespace witan::kernels::cuda

@@ -17,10 +17,11 @@ bool can_map(const Tensor& matrices);
 // float8 are one.
 CUtensorMap tensor_map(const Tensor& matrices, int rows);
 
-// Contiguous matrices [slices, rows, columns] of 16-bit numbers outside of a tensor, as in scratch memory.
+// Matrices [slices, rows, columns] of 16-bit numbers outside of a tensor, as in scratch memory, of contiguous rows.
 struct MappedMatrices {
   const void* data;
   int64_t slices, rows, columns;
+  int64_t rows_apart = 0;  // from a matrix to the next; 0: `rows`
 };
 CUtensorMap tensor_map(const MappedMatrices& matrices, int rows);
 

@@ -1,5 +1,5 @@
-// Hopper's warpgroup matrix multiply: sums [64, N] += a [64, 16] b [N, 16]^T, of bfloat16 or float16 operands in shared
-// memory with float32 sums. It runs asynchronously to the warps that issue it.
+// Hopper's warpgroup matrix multiply: sums [64, N] += a [64, 16] b [N, 16]^T, of bfloat16 or float16 operands with
+// float32 sums. b is in shared memory, a there or in registers. It runs asynchronously to the warps that issue it.
 //
 // Operands are stored in subtiles of 64 of M (or N) by 64 of K, 8 KiB each, as the copy engine writes them with its
 // 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. With Major::k each row of a subtile is one m (or n),
@@ -113,6 +113,37 @@ __device__ __forceinline__ void wgmma(float (&sums)[kTileN / 2], uint64_t a, uin
   }
 }
 
+// The four numbers after those of the sums are the first of a, b, add, and whether b is transposed.
+#define WITAN_WGMMA_A(columns, type, places, a_at, b_at, add_at, tb_at, ...)                                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+               "k16.f32." type "." type " {" places "}, {" a_at "}, %" b_at ", p, 1, 1, %" tb_at ";\n}\n"    \
+               : __VA_ARGS__                                                                                 \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposeB))
+#define WITAN_WGMMA_A_64(type) \
+  WITAN_WGMMA_A("64", type, WITAN_PLACES_0, "%32, %33, %34, %35", "36", "37", "38", WITAN_SUMS_32(0))
+#define WITAN_WGMMA_A_128(type)                                                                          \
+  WITAN_WGMMA_A("128", type, WITAN_PLACES_0 ", " WITAN_PLACES_1, "%64, %65, %66, %67", "68", "69", "70", \
+                WITAN_SUMS_32(0), WITAN_SUMS_32(32))
+#define WITAN_WGMMA_A_OF(columns)   \
+  if constexpr (kFloat16)           \
+    WITAN_WGMMA_A_##columns("f16"); \
+  else                              \
+    WITAN_WGMMA_A_##columns("bf16")
+
+// The same with a in registers: each warp has 16 rows, as fragments of mma.sync (mma.cuh). They must not change before
+// the multiply has been waited for.
+template <int kTileN, Major kMajorB, Element kElement = Element::bfloat16>
+__device__ __forceinline__ void wgmma(float (&sums)[kTileN / 2], const uint32_t (&a)[4], uint64_t b, int add) {
+  static_assert(kTileN == 64 || kTileN == 128);
+  constexpr int kTransposeB = kMajorB == Major::mn;
+  constexpr bool kFloat16 = kElement == Element::float16;
+  if constexpr (kTileN == 64) {
+    WITAN_WGMMA_A_OF(64);
+  } else {
+    WITAN_WGMMA_A_OF(128);
+  }
+}
+
 #define WITAN_WGMMA_FP8(type)                                                                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f32." type \
                ".e4m3 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 "}, %64, %65, p, 1, 1;\n}\n"                     \
@@ -130,6 +161,10 @@ __device__ __forceinline__ void wgmma_fp8(float (&sums)[64], uint64_t a, uint64_
 }
 
 #undef WITAN_WGMMA_FP8
+#undef WITAN_WGMMA_A_OF
+#undef WITAN_WGMMA_A_128
+#undef WITAN_WGMMA_A_64
+#undef WITAN_WGMMA_A
 #undef WITAN_WGMMA_OF
 #undef WITAN_WGMMA_256
 #undef WITAN_WGMMA_192
