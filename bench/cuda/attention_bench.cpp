@@ -1,8 +1,9 @@
 // Attention on a GPU with cuDNN and with our own kernels: the shapes of the reference model; those of cuDNN's published
 // results (H200, head dim 128, 64 query heads, 8 key heads: 484 and 370 TFLOP/s forward and backward at 2k tokens, 591
 // and 474 at 4k, 644 and 541 at 8k); packed documents and dropout, which only our own kernels support; a sliding
-// window; the head dims of latent attention; and rotary embeddings of the reference model. FLOP/s count the causal
-// half, or its part in the window, as in kernels/attention/cost.cpp.
+// window; the head dims of latent attention; rotary embeddings of the reference model; and single tokens that read a
+// cache, as in batch-invariant generation. FLOP/s count the causal half, or its part in the window, as in
+// kernels/attention/cost.cpp.
 //   cuda_attention_bench [text that names must contain]
 #include <cmath>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "witan/base/numbers/rng.h"
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cuda/attention_backend.h"
+#include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/attention/rope.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"
@@ -136,6 +138,27 @@ void rope(Stream& stream, int64_t heads) {
               2 * static_cast<double>(x.bytes()) / seconds * 1e-12);
 }
 
+// One token of each text, after `keys` others.
+void tokens(Stream& stream, int64_t texts, int64_t keys, bool batch_invariant) {
+  const int64_t H = 32, G = 4, hd = 128;
+  const Tensor q = normal(stream, {texts, 1, H, hd}, DType::bf16, 1), y = stream.empty_like(q);
+  const Tensor k = normal(stream, {texts, keys, G, hd}, DType::bf16, 2), v = stream.empty_like(k);
+  stream.copy(v, k);
+  std::vector<int32_t> rows, positions;
+  kernels::CachedInputs in{q, k, v, {}, 1 / std::sqrt(static_cast<double>(hd)), 0, batch_invariant};
+  for (int64_t text = 0; text < texts; ++text) {
+    rows.push_back(static_cast<int32_t>(text)), positions.push_back(static_cast<int32_t>(keys - 1));
+    in.tokens.runs.push_back({text, keys - 1, 1});
+  }
+  for (Tensor* tensor : {&in.tokens.rows, &in.tokens.positions}) *tensor = stream.empty({texts}, DType::i32);
+  stream.write(in.tokens.rows, rows.data());
+  stream.write(in.tokens.positions, positions.data());
+  const double seconds = median_seconds(stream, 0.1, [&] { kernels::cached_attention(stream, y, {}, in); });
+  std::printf("%3lld tokens, %5lld keys, 32 heads of 4%-17s %9.1f us %7.2f TB/s\n", static_cast<long long>(texts),
+              static_cast<long long>(keys), batch_invariant ? ", invariant" : "", seconds * 1e6,
+              2 * static_cast<double>(k.bytes()) / seconds * 1e-12);
+}
+
 void run(std::string_view wanted) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{16} << 30), pool);
@@ -145,6 +168,10 @@ void run(std::string_view wanted) {
     if (s.name.find(wanted) != std::string::npos) attention(stream, s);
   for (const int64_t heads : {1, 4, 64})
     if (std::string("rope").find(wanted) != std::string::npos) rope(stream, heads);
+  if (std::string("tokens").find(wanted) == std::string::npos) return;
+  for (const int64_t texts : {1, 8, 32})
+    for (const int64_t keys : {1024, 8192})
+      for (const bool batch_invariant : {false, true}) tokens(stream, texts, keys, batch_invariant);
 }
 
 }  // namespace
