@@ -203,6 +203,15 @@ TEST(GenerationBatch, TextsDoNotDependOnTheBatch) {
   }
 }
 
+// Options of all kinds, for texts that are computed together.
+std::vector<SamplerOptions> mixed_options() {
+  return {{.temperature = 1.5, .seed = 5},
+          {.temperature = 0},
+          {.temperature = 0.8, .top_k = 7, .seed = 6},
+          {.temperature = 1.2, .top_p = 0.7, .repetition_penalty = 1.5},
+          {.temperature = 2, .top_k = 20, .top_p = 0.9, .min_p = 0.05, .seed = 7}};
+}
+
 class SmallBatch : public ::testing::Test {
  protected:
   std::vector<witan::Generation> all(const std::vector<GenerationRequest>& requests,
@@ -214,6 +223,26 @@ class SmallBatch : public ::testing::Test {
   Alone alone_;
   Transformer model_{rank_.stream, base_config("float32", 4), 8, alone_};
 };
+
+TEST_F(SmallBatch, TextsHaveTheirOwnOptions) {
+  auto requests = requests_of(12);
+  const auto options = mixed_options();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].options.sampler = options[i];
+    requests[i].options.vocab_size = 50 - static_cast<int64_t>(i);
+    requests[i].top_logprobs = static_cast<int64_t>(i) - 2;
+  }
+  const auto together = all(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto by_itself = all({requests[i]});
+    EXPECT_EQ(text_of(requests[i], together[i]), text_of(requests[i], by_itself[0])) << i;
+    for (size_t t = 0; t < together[i].tokens.size(); ++t) {
+      EXPECT_EQ(together[i].tokens[t].logprob, by_itself[0].tokens[t].logprob) << i;
+      EXPECT_EQ(std::ssize(together[i].tokens[t].top), std::max<int64_t>(requests[i].top_logprobs, 0)) << i;
+      EXPECT_LT(together[i].tokens[t].token, 50 - static_cast<int64_t>(i));
+    }
+  }
+}
 
 // Rows of the states are reused by texts that arrive while others are running.
 TEST_F(SmallBatch, AdmitsTextsWhileOthersRun) {

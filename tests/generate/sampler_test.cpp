@@ -142,6 +142,23 @@ TEST(Sampler, IsAPureFunctionOfSeedPositionAndLogits) {
   EXPECT_GT(std::set<int32_t>(forwards.begin(), forwards.end()).size(), 40U);  // positions differ from each other
 }
 
+// The tokens of an earlier implementation, which added weights in float64.
+TEST(Sampler, DrawsTheTokensOfFloat64Weights) {
+  std::vector<float> logits;
+  for (int v = 0; v < 1000; ++v) logits.push_back(static_cast<float>(v * 7919 % 1000) / 128.0F);
+  const std::vector<std::pair<SamplerOptions, std::vector<int32_t>>> cases = {
+      {{.seed = 1}, {852, 556, 642, 334, 460, 321, 741, 470}},
+      {{.temperature = 0.7, .top_k = 40, .seed = 2}, {309, 889, 593, 926, 889, 815, 383, 605}},
+      {{.top_p = 0.9, .seed = 3}, {62, 593, 396, 509, 275, 284, 828, 494}},
+      {{.min_p = 0.05, .seed = 4}, {779, 805, 136, 348, 321, 483, 212, 605}},
+      {{.temperature = 1.3, .top_k = 100, .top_p = 0.8, .min_p = 0.2, .seed = 5},
+       {939, 494, 926, 408, 420, 778, 852, 642}}};
+  for (const auto& [options, tokens] : cases)
+    for (size_t position = 0; position < tokens.size(); ++position)
+      EXPECT_EQ(Sampler(options).next(logits, static_cast<int64_t>(position)), tokens[position])
+          << "seed " << options.seed << ", position " << position;
+}
+
 TEST(Sampler, ErrorsNameBadLogits) {
   const Sampler sampler({});
   const auto message = [&](const std::vector<float>& logits) {

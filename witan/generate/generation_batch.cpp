@@ -5,16 +5,11 @@
 #include <numeric>
 
 #include "witan/base/error.h"
-#include "witan/base/threads/threads.h"
-#include "witan/generate/logprobs.h"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {
 
-// Rows of a prompt that are scored at a time, since logits of a large vocabulary need much memory.
-constexpr int64_t kScoredAtOnce = 256;
 // The assumed cost of a token after cached ones, in tokens of a whole prompt, which tensor cores compute.
 constexpr int64_t kCostBehindOthersOnGpu = 8;
 
@@ -37,7 +32,8 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
       size_(size),
       repeatable_(mode.repeatable),
       pipeline_(mode.pipeline),
-      routes_(mode.routes) {
+      routes_(mode.routes),
+      next_(stream, model) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
   size_.cache = resolve_cache(mode.cache, model.config(), {repeatable_, stream.plans_for_cuda(), model.tensor_ranks()});
   size_.chunks = repeatable_ || !stream.plans_for_cuda();
@@ -80,11 +76,6 @@ GenerationBatch::Place GenerationBatch::take_row(const GenerationRequest& reques
   free_.erase(best);
   if (past == 0) place.row.reach = 0;
   return place;
-}
-
-int64_t GenerationBatch::vocabulary(const GenerateOptions& options) const {
-  const int64_t words = model_.config().vocab_size;
-  return options.vocab_size > 0 ? std::min(options.vocab_size, words) : words;
 }
 
 void check_request(const Transformer& model, const GenerationRequest& request) {
@@ -265,7 +256,10 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
   auto end = static_cast<int64_t>(running_.size());
   for (Prompt& prompt : prompts_) {
     if (prompt.unread.empty()) continue;
-    if (prompt.scored()) score_prompt(prompt.texts.front(), x, end);
+    if (prompt.scored()) {
+      Text& text = prompt.texts.front();
+      text.out.prompt = next_.score_prompt(text.request, x, end);
+    }
     end += static_cast<int64_t>(prompt.unread.size());
     if (prompt.texts.front().request.options.max_tokens > 0)
       last.insert(last.end(), prompt.texts.size(), static_cast<int32_t>(end) - 1);
@@ -296,89 +290,12 @@ void GenerationBatch::rehearse() {
   }
 }
 
-// Scores each token from the logits of the previous one; x[first] belongs to the first.
-void GenerationBatch::score_prompt(Text& text, const Residual& x, int64_t first) {
-  const std::vector<int32_t>& prompt = text.request.prompt;
-  const auto scored = static_cast<int64_t>(prompt.size()) - 1;
-  text.out.prompt.push_back({prompt[0], {}, {}});
-  for (int64_t begin = 0; begin < scored; begin += kScoredAtOnce) {
-    const int64_t count = std::min(kScoredAtOnce, scored - begin);
-    std::vector<int32_t> rows(static_cast<size_t>(count));
-    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first + begin));
-    const Tensor own = model_.logits(stream_, x, rows), logits = model_.whole_logits(stream_, own);
-    const std::span targets(prompt.data() + begin + 1, static_cast<size_t>(count));
-    const RowScores scores = scores_of(own, logits, targets);
-    const bool top = text.request.top_logprobs > 0 && !stream_.is_meta();
-    if (top) read_rows(logits);
-    const size_t before = text.out.prompt.size();
-    for (const int32_t token : targets) text.out.prompt.push_back({token, {}, {}});
-    stream_.pool().run(count, [&](int64_t i) {
-      GeneratedToken& token = text.out.prompt[before + static_cast<size_t>(i)];
-      token.logprob = scores.logprobs[static_cast<size_t>(i)];
-      if (!top) return;
-      const auto row = row_of(logits, i);
-      token.top = likeliest(std::span(row).first(static_cast<size_t>(vocabulary(text.request.options))),
-                            scores.lse[static_cast<size_t>(i)], text.request.top_logprobs);
-    });
-  }
-}
-
-void GenerationBatch::read_rows(const Tensor& logits) {
-  host_.resize(static_cast<size_t>(logits.bytes()));
-  stream_.read(host_.data(), logits);
-}
-
-std::vector<float> GenerationBatch::row_of(const Tensor& logits, int64_t row) const {
-  std::vector<float> out(static_cast<size_t>(model_.config().vocab_size));
-  dispatch_floating(logits.dtype(), [&]<class T>() {
-    const T* from = reinterpret_cast<const T*>(host_.data()) + row * logits.size(1);
-    std::transform(from, from + out.size(), out.begin(), [](T value) { return static_cast<float>(value); });
-  });
-  return out;
-}
-
-// If every text takes the likeliest token of the same vocabulary, and its logits are not asked for: these tokens. Empty
-// otherwise, and if a row has none, so that the sampler's error can be given from its logits.
-std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const std::vector<Text*>& texts) {
-  const int64_t words = vocabulary(texts.front()->request.options);
-  for (const Text* text : texts) {
-    const GenerationRequest& request = text->request;
-    const bool plain =
-        request.options.sampler.temperature == 0 && !text->sampler.changes_logits() && request.top_logprobs <= 0;
-    if (!plain || vocabulary(request.options) != words) return {};
-  }
-  const Tensor ids = stream_.empty({logits.size(0)}, DType::i32);
-  kernels::likeliest_tokens(stream_, ids, logits, words);
-  std::vector<int32_t> tokens(texts.size());
-  stream_.read(tokens.data(), ids);
-  return std::ranges::count(tokens, -1) > 0 ? std::vector<int32_t>() : tokens;
-}
-
-// Log probabilities as training computes them: from their own columns where ranks divide the logits (`own`).
-RowScores GenerationBatch::scores_of(const Tensor& own, const Tensor& logits, std::span<const int32_t> targets) {
-  RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size);
-  if (!model_.divides_losses()) return scores;
-  Tape tape(stream_, Tape::Mode::off);
-  const auto n = static_cast<int64_t>(targets.size());
-  const DType A = accumulator(own.dtype());
-  const Tensor ids = stream_.empty({n}, DType::i32), ones = stream_.empty({n}, A);
-  stream_.write(ids, targets.data());
-  dispatch_floating(A, [&]<class T>() {
-    const std::vector<T> values(targets.size(), T(1.0f));
-    stream_.write(ones, values.data());
-    const Tensor losses = model_.token_losses(tape, tape.constant(own), ids, ones).losses.value();
-    if (stream_.is_meta()) return;
-    std::vector<T> found(targets.size());
-    stream_.read(found.data(), losses);
-    std::ranges::transform(found, scores.logprobs.begin(), [](T loss) { return -static_cast<float>(loss); });
-  });
-  return scores;
-}
-
 // The next token of each text, on every stage of a pipeline, of which the last one has the logits.
 std::vector<GeneratedToken> GenerationBatch::choose(const Tensor& own, const std::vector<Text*>& texts) {
   std::vector<GeneratedToken> chosen(texts.size());
-  if (has_head()) chosen = sample(own, texts);
+  std::vector<ContinuedText> continued;
+  for (const Text* text : texts) continued.push_back({text->request, text->sampler, text->seen, text->past});
+  if (has_head()) chosen = next_.choose(own, continued);
   if (divides_layers()) share_choice(chosen);
   return chosen;
 }
@@ -401,38 +318,6 @@ void GenerationBatch::share_choice(std::vector<GeneratedToken>& chosen) {
     chosen[i].token = tokens[i];
     chosen[i].logprob = logprobs[i];
   }
-}
-
-// The next token of each text, from its row of the logits, of which `own` are this rank's columns.
-std::vector<GeneratedToken> GenerationBatch::sample(const Tensor& own, const std::vector<Text*>& texts) {
-  const Tensor logits = model_.whole_logits(stream_, own);
-  std::vector<GeneratedToken> chosen(texts.size());
-  const std::vector<int32_t> greedy = greedy_choices(logits, texts);
-  for (size_t i = 0; i < greedy.size(); ++i) chosen[i].token = greedy[i];
-  std::vector<std::vector<float>> floats(texts.size());
-  if (greedy.empty() && !stream_.is_meta()) {
-    read_rows(logits);
-    stream_.pool().run(static_cast<int64_t>(texts.size()), [&](int64_t index) {
-      const auto i = static_cast<size_t>(index);
-      const Text& text = *texts[i];
-      floats[i] = row_of(logits, index);
-      floats[i].resize(static_cast<size_t>(vocabulary(text.request.options)));
-      chosen[i].token = text.sampler.changes_logits()
-                            ? text.sampler.next(text.sampler.changed(floats[i], text.seen), text.past)
-                            : text.sampler.next(floats[i], text.past);
-    });
-  }
-  if (std::ranges::any_of(texts, [](const Text* text) { return text->request.top_logprobs >= 0; })) {
-    std::vector<int32_t> targets;
-    for (const GeneratedToken& token : chosen) targets.push_back(token.token);
-    const RowScores scores = scores_of(own, logits, targets);
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const int64_t top = texts[i]->request.top_logprobs;
-      if (top >= 0) chosen[i].logprob = scores.logprobs[i];
-      if (top > 0) chosen[i].top = likeliest(floats[i], scores.lse[i], top);
-    }
-  }
-  return chosen;
 }
 
 // A dry run always generates all tokens.

@@ -15,7 +15,7 @@
 
 #include "witan/generate/cache_options.h"
 #include "witan/generate/chosen_routes.h"
-#include "witan/generate/logprobs.h"
+#include "witan/generate/next_tokens.h"
 #include "witan/generate/request.h"
 #include "witan/model/transformer.h"
 #include "witan/tensor/queue.h"
@@ -146,22 +146,15 @@ class GenerationBatch {
 
   Place take_row(const GenerationRequest& request);
   int64_t reusable(const Row& row, const GenerationRequest& request) const;
-  int64_t vocabulary(const GenerateOptions& options) const;  // number of ids that may be sampled
-  void score_prompt(Text& text, const Residual& x, int64_t first);
-  RowScores scores_of(const Tensor& own, const Tensor& logits, std::span<const int32_t> targets);
   std::vector<GeneratedToken> choose(const Tensor& own, const std::vector<Text*>& texts);
   void share_choice(std::vector<GeneratedToken>& chosen);
   bool divides_layers() const { return pipeline_ != nullptr && pipeline_->size() > 1; }
   bool has_head() const { return !divides_layers() || pipeline_->rank() == pipeline_->size() - 1; }
   Residual read_layers(const ModelInput& input);
   Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
-  std::vector<int32_t> greedy_choices(const Tensor& logits, const std::vector<Text*>& texts);
-  std::vector<GeneratedToken> sample(const Tensor& own, const std::vector<Text*>& texts);
   void note_routes();
   void begin_texts(const OnToken& on_token);
   Row free_row();
-  std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from the rows that read_rows() copied
-  void read_rows(const Tensor& logits);
   void accept(Text& text, GeneratedToken token, const OnToken& on_token);
   void end(Text& text, Finish finish);
 
@@ -171,6 +164,7 @@ class GenerationBatch {
   bool repeatable_;
   Group* pipeline_;
   const ChosenRoutes* routes_;
+  NextTokens next_;
   SequenceStates states_;
   std::optional<RecordedSteps> recorded_;
   std::deque<Row> free_;  // the row that has been free for the longest time comes first
@@ -178,7 +172,6 @@ class GenerationBatch {
   std::deque<Prompt> prompts_;
   std::vector<std::pair<size_t, Generation>> finished_;
   size_t admitted_ = 0;
-  std::vector<std::byte> host_;  // logits on the host
 };
 
 // Throws what GenerationBatch::admit() throws for a request that the model cannot answer, however large its states are.

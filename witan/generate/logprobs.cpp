@@ -23,19 +23,26 @@ std::vector<float> floats_of(Stream& stream, const Tensor& values) {
 }  // namespace
 
 RowScores score_rows(Stream& stream, const Tensor& logits, std::span<const int32_t> targets, int64_t words) {
-  const int64_t n = logits.size(0);
-  require<ShapeError>(n == static_cast<int64_t>(targets.size()), "logprobs: ", n, " rows of logits for ",
-                      targets.size(), " tokens");
-  const DType A = accumulator(logits.dtype());
-  const Tensor ids = stream.empty({n}, DType::i32), weights = stream.empty({n}, A), loss = stream.empty({1}, A);
-  const Tensor losses = stream.empty({n}, A), lse = stream.empty({n}, A);
+  const Tensor ids = stream.empty({static_cast<int64_t>(targets.size())}, DType::i32);
   stream.write(ids, targets.data());
+  return score_rows(stream, logits, ids, words);
+}
+
+RowScores score_rows(Stream& stream, const Tensor& logits, const Tensor& targets, int64_t words) {
+  const int64_t n = logits.size(0);
+  require<ShapeError>(targets.shape() == Shape{n}, "logprobs: ", n, " rows of logits for ", targets.elements(),
+                      " tokens");
+  const DType A = accumulator(logits.dtype());
+  const Tensor weights = stream.empty({n}, A), loss = stream.empty({1}, A);
+  const Tensor both = stream.empty({2, n}, A);  // losses and log-sum-exps, read at once
   dispatch_floating(A, [&]<class T>() {
-    const std::vector<T> ones(targets.size(), T(1.0f));
+    const std::vector<T> ones(static_cast<size_t>(n), T(1.0f));
     stream.write(weights, ones.data());
   });
-  kernels::cross_entropy_forward(stream, loss, losses, lse, logits, ids, weights, words);
-  RowScores scores{floats_of(stream, losses), floats_of(stream, lse)};
+  const auto part = [&](int64_t of) { return both.narrow(0, of, 1).reshape({n}); };
+  kernels::cross_entropy_forward(stream, loss, part(0), part(1), logits, targets, weights, words);
+  const std::vector<float> found = floats_of(stream, both);
+  RowScores scores{{found.begin(), found.begin() + n}, {found.begin() + n, found.end()}};
   for (float& value : scores.logprobs) value = -value;
   return scores;
 }

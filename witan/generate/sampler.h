@@ -1,7 +1,7 @@
 // Samples the next token from logits: temperature, then top-k (Fan et al., 2018), then top-p, "nucleus" sampling
 // (Holtzman et al., 2019), then min-p (Nguyen et al., 2024, arXiv:2407.01082), as in Hugging Face transformers. The
 // result is a pure function of (seed, position, logits): there is no state, so a resumed generation, another batch or
-// another order of requests draws the same tokens.
+// another order of requests draws the same tokens, on a CPU or a GPU (kernels/vocabulary/sampling.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include <set>
 #include <span>
 #include <vector>
+
+#include "witan/kernels/vocabulary/sampling.h"
 
 namespace witan {
 
@@ -43,6 +45,8 @@ class Sampler {
   // Draws the token at `position` of its sequence from the logits [V]. Equal logits rank by token id, lower first.
   // Minus infinity rules a token out. Throws DivergedError if a logit is NaN or +infinity, or if no token is left.
   int32_t next(std::span<const float> logits, int64_t position) const;
+  // How the kernel draws that token from the first `words` logits of a row.
+  kernels::SamplingRow row(int64_t words, int64_t position) const;
   // Whether logits are changed before a token is drawn.
   bool changes_logits() const;
   // The logits from which tokens are drawn: with the repetition penalty, as transformers computes it, then the

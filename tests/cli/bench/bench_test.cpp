@@ -402,8 +402,11 @@ TEST(BenchTest, RefusesUnwritableFilesBeforeMeasuring) {
 TEST(BenchTest, StepMeasuresARunWithSamples) {
   const TempFolder folder;
   write_text(folder / "c.toml", "[train]\nsample_interval = 20\nsample_tokens = 8\n");
-  for (std::vector<std::string> args : {std::vector<std::string>{"bench", "step", "--steps", "1"},
-                                        {"bench", "generate", "--tokens", "2", "--prompt", "2", "--texts", "1"}}) {
+  for (std::vector<std::string> args :
+       {std::vector<std::string>{"bench", "step", "--steps", "1"},
+        {"bench", "generate", "--tokens", "2", "--prompt", "2", "--texts", "1"},
+        {"bench", "generate", "--tokens", "2", "--prompt", "2", "--texts", "3", "--temperature", "0.8", "--top-k", "5",
+         "--top-p", "0.9", "--min-p", "0.01", "--logprobs"}}) {
     args.insert(args.end(), {"--config", folder / "c.toml", "--device", "cpu", "--num-layers", "1", "--hidden-size",
                              "32", "--num-experts", "2", "--vocab-size", "64", "--seq-length", "8"});
     const Said said = witan(args);
@@ -414,6 +417,7 @@ TEST(BenchTest, StepMeasuresARunWithSamples) {
 TEST(BenchTest, RefusesImpossibleOptions) {
   expect_refusal({"bench"}, 2,
                  {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});
+  expect_refusal({"bench", "generate", "--top-p", "2"}, 3, {"top_p must be above 0 and at most 1"});
   expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "for example 512x768"});
   expect_refusal({"bench", "attention", "--kv-heads", "3"}, 2, {"--kv-heads 3 must divide --heads 4"});
   expect_refusal({"bench", "moe-layer", "--experts", "2", "--topk", "3"}, 2, {"--topk 3 exceeds --experts 2"});

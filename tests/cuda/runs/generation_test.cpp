@@ -206,6 +206,26 @@ TEST_F(GenerationOnGpu, RecordedStepsHaveTheBitsOfEagerOnes) {
     }
 }
 
+// Each text is what it is alone, and the tokens are those that the CPU's sampler chooses from the same logits.
+TEST_F(GenerationOnGpu, TextsOfABatchHaveTheirOwnOptions) {
+  const std::vector<SamplerOptions> options = {{.temperature = 1.5, .seed = 5},
+                                               {.temperature = 0},
+                                               {.temperature = 0.8, .top_k = 7, .seed = 6},
+                                               {.temperature = 1.2, .top_p = 0.7, .repetition_penalty = 1.5},
+                                               {.temperature = 2, .top_k = 20, .top_p = 0.9, .min_p = 0.05, .seed = 7}};
+  const ModelConfig config = gpu_model("bfloat16", 4);
+  testing::Alone alone;
+  Transformer model(gpu(), config, 8, alone);
+  auto requests = requests_of({5, 1, 70, 13, 30}, 1);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].options.sampler = options[i];
+  const auto together = generate(gpu(), model, requests, {}, {.repeatable = true, .recorded = true});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto by_itself = generate(gpu(), model, std::span(&requests[i], 1), {}, {.repeatable = true});
+    EXPECT_EQ(text_of(requests[i], together[i]), text_of(requests[i], by_itself[0])) << "request " << i;
+    EXPECT_EQ(logprobs_of(together[i]), logprobs_of(by_itself[0])) << "request " << i;
+  }
+}
+
 // A conversation whose next question reuses cached keys and values: with the bits of computing everything again if
 // batch invariance is asked for, otherwise up to roundings, which the CPU measures.
 TEST_F(GenerationOnGpu, ReusesTheKeysAndValuesOfAPrefix) {

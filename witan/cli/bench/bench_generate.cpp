@@ -26,7 +26,8 @@ struct BenchGenerateArgs {
   RunConfigArgs config;
   std::vector<int> texts = {1, 8, 32};  // at a time
   int64_t prompt = 512, tokens = 32;
-  bool repeatable = false;
+  SamplerOptions sampler = {.temperature = 0};
+  bool logprobs = false, repeatable = false;
   std::string json;
 };
 
@@ -57,8 +58,9 @@ std::vector<GenerationRequest> requests_of(const BenchGenerateArgs& args, int64_
     for (int64_t i = 0; i < args.prompt; ++i)
       request.prompt.push_back(static_cast<int32_t>((number * 7919 + i * 104729) % vocabulary));
     request.options.max_tokens = args.tokens + 1;  // reading the prompt gives the first
-    request.options.sampler.temperature = 0;
-    ++number;
+    request.options.sampler = args.sampler;
+    request.options.sampler.seed = static_cast<uint64_t>(number++);
+    if (args.logprobs) request.top_logprobs = 0;
   }
   return requests;
 }
@@ -123,6 +125,7 @@ BenchReport report_of(const ResolvedConfig& config, Device device, int threads, 
 }
 
 ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGenerateArgs& args) {
+  const Sampler checked(args.sampler);
   const ResolvedConfig config = resolved(given);
   require_devices(config, 1);
   require_json_file(args.json);
@@ -163,9 +166,12 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       {"generate", "Measure generation: tokens/s, and the time to read the weights once",
        "Takes the flags of `witan train`, and uses those of the model and the device; weights are random. A "
        "token's time is the median of steps that give each text one, the logits read and the next token chosen. Its "
-       "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth.",
+       "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth. Tokens "
+       "are the likeliest, or drawn if a temperature is given.",
        "witan bench generate --preset qwen3-30b-a3b --num-layers 12\n"
-       "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8",
+       "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8\n"
+       "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 4 --tokens 8 --temperature 1 --top-p "
+       "0.95",
        Processes::one},
       [&context, args] {
         const GivenConfig given = args->config.read(context);
@@ -183,6 +189,20 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 24)
       .show_default();
+  add_option(*command, "--temperature", args->sampler.temperature, "Sampling temperature (0: the likeliest tokens)")
+      .type_name("T")
+      .show_default();
+  add_option(*command, "--top-k", args->sampler.top_k, "Draw from the K most likely tokens (0: all)")
+      .type_name("K")
+      .show_default();
+  add_option(*command, "--top-p", args->sampler.top_p, "Draw from the smallest set of tokens with total probability P")
+      .type_name("P")
+      .show_default();
+  add_option(*command, "--min-p", args->sampler.min_p,
+             "Draw from tokens that are at least P times as likely as the likeliest (0: all)")
+      .type_name("P")
+      .show_default();
+  add_flag(*command, "--logprobs", args->logprobs, "Compute the log probability of each token");
   add_flag(*command, "--repeatable", args->repeatable,
            "Compute so that log probabilities equal those of training with --batch-invariant-mode to the bit");
   add_json_file(*command, args->json);

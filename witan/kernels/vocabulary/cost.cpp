@@ -1,5 +1,6 @@
 #include <cassert>
 
+#include "witan/kernels/vocabulary/sampling.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels {
@@ -59,6 +60,16 @@ void likeliest_tokens(Stream& stream, const Tensor& ids, const Tensor& logits, i
   const auto compared = static_cast<double>(logits.size(0) * words);
   const Cost cost{compared, compared * static_cast<double>(size_of(logits.dtype())) + bytes_of(ids)};
   WITAN_LAUNCH(stream, likeliest_tokens, cost, ids, logits, words);
+}
+
+// Weights are 30 FLOPs; a GPU reads the logits for the largest, for the weights, and for candidates.
+void sample_tokens(Stream& stream, const Tensor& ids, const Tensor& logits, const Tensor& rows, Choice most) {
+  assert(logits.contiguous() && ids.shape() == Shape{logits.size(0)} && ids.dtype() == DType::i32);
+  assert(rows.contiguous() && rows.shape() == (Shape{logits.size(0), kSamplingRowWords}) && rows.dtype() == DType::i32);
+  const auto elements = static_cast<double>(logits.elements()), bytes = bytes_of(logits);
+  const double reads = most == Choice::likeliest ? 1 : most == Choice::by_id ? 2 : 3;
+  const Cost cost{(most == Choice::likeliest ? 1.0 : 31.0) * elements, reads * bytes + bytes_of(ids, rows)};
+  WITAN_LAUNCH(stream, sample_tokens, cost, ids, logits, rows, most);
 }
 
 }  // namespace witan::kernels

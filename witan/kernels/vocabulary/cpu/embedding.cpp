@@ -57,19 +57,6 @@ void sum_tokens(G* __restrict out, Write write, const T* dy, int64_t D, const in
   }
 }
 
-template <class T>
-int32_t likeliest_of_row(const T* logits, int64_t words) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  float best = -kInfinity;
-  int32_t id = -1;
-  for (int64_t v = 0; v < words; ++v) {
-    const auto logit = static_cast<float>(logits[v]);
-    if (!(logit < kInfinity)) return -1;
-    if (logit > best) best = logit, id = static_cast<int32_t>(v);
-  }
-  return id;
-}
-
 }  // namespace
 
 void embedding_forward(Stream& stream, const Tensor& y, const Tensor& ids, const Tensor& w, int64_t begin) {
@@ -100,14 +87,6 @@ void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Ten
         else if (write == Write::overwrite)
           std::fill_n(out, D, G(0.0f));
       });
-    });
-  });
-}
-
-void likeliest_tokens(Stream& stream, const Tensor& ids, const Tensor& logits, int64_t words) {
-  dispatch_floating(logits.dtype(), [&]<class T>() {
-    stream.pool().run(logits.size(0), [&](int64_t t) {
-      ids.data<int32_t>()[t] = likeliest_of_row(logits.data<T>() + t * logits.size(1), words);
     });
   });
 }
