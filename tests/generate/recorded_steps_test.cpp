@@ -1,6 +1,7 @@
 // Tests on a CPU what does not need a GPU; tests/cuda/runs compares recorded steps with eager ones bit by bit.
+#include "witan/generate/recorded_steps.h"
+
 #include "support/module.h"
-#include "witan/generate/generation_batch.h"
 
 namespace witan {
 namespace {

@@ -1,10 +1,10 @@
+#include "witan/generate/recorded_steps.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "witan/generate/generation_batch.h"
 #include "witan/kernels/common/early_launches.h"
-#include "witan/tensor/queue.h"
 
 namespace witan {
 
