@@ -13,6 +13,7 @@ namespace {
 
 using kernels::CacheRun;
 using kernels::CacheTokens;
+using kernels::Decay;
 using kernels::DeltaHeads;
 using testing::kDocuments;
 using testing::kDTypes;
@@ -22,42 +23,62 @@ using testing::values;
 // Slices of values that are not full, and several heads of values for one of keys; Qwen3-Next's sizes.
 constexpr DeltaHeads kHeads[] = {{.keys = 2, .values = 4, .key_dim = 24, .value_dim = 40},
                                  {.keys = 1, .values = 2, .key_dim = 128, .value_dim = 128}};
+// The same with keys for each head, as tensor cores want them for decays of channels.
+constexpr DeltaHeads kOwnKeys[] = {{.keys = 2, .values = 2, .key_dim = 24, .value_dim = 40},
+                                   {.keys = 1, .values = 1, .key_dim = 128, .value_dim = 128}};
+
+// Heads, and what decays in them.
+struct Rule {
+  DeltaHeads heads;
+  Decay decay = Decay::of_head;
+  int64_t decays() const { return heads.values * (decay == Decay::of_head ? 1 : heads.key_dim); }
+};
+constexpr Rule kRules[] = {{kHeads[0]},
+                           {kHeads[1]},
+                           {kHeads[0], Decay::of_channels},
+                           {kOwnKeys[0], Decay::of_channels},
+                           {kOwnKeys[1], Decay::of_channels}};
+
+// The logarithm of a decay, from a normal number.
+double usual_decay(double x) {
+  return -std::log1p(std::exp(x)) / 4;
+}
 
 class GatedDeltaTwins : public testing::RecurrentTwins {
  protected:
-  // Logarithms of decays, or strengths.
-  Pair gates(const Shape& shape, DType dtype, std::string_view name, bool decays) {
+  // Normal numbers by a rule.
+  Pair numbers(const Shape& shape, DType dtype, std::string_view name, double (*rule)(double)) {
     const Tensor cpu = host.normal(shape, accumulator(dtype), name);
     dispatch_floating(cpu.dtype(), [&]<class A>() {
-      for (A& x : cpu.span<A>()) {
-        const auto wide = static_cast<double>(x);
-        x = A(decays ? -std::log1p(std::exp(wide)) / 4 : 1 / (1 + std::exp(-wide)));
-      }
+      for (A& x : cpu.span<A>()) x = A(rule(static_cast<double>(x)));
     });
     return {cpu, to_gpu(cpu)};
+  }
+  Pair strengths(const Shape& shape, DType dtype) {
+    return numbers(shape, dtype, "beta", [](double x) { return 1 / (1 + std::exp(-x)); });
   }
   struct Inputs {
     Pair qkv, g, beta, ids;
     DeltaHeads heads;
-    kernels::DeltaInputs cpu() const { return {qkv.cpu, g.cpu, beta.cpu, ids.cpu, heads}; }
-    kernels::DeltaInputs gpu() const { return {qkv.gpu, g.gpu, beta.gpu, ids.gpu, heads}; }
+    Pair first = {};
+    kernels::DeltaInputs cpu() const { return {qkv.cpu, g.cpu, beta.cpu, ids.cpu, heads, first.cpu}; }
+    kernels::DeltaInputs gpu() const { return {qkv.gpu, g.gpu, beta.gpu, ids.gpu, heads, first.gpu}; }
   };
-  Inputs inputs(int64_t B, const DeltaHeads& heads, DType dtype) {
-    return {values_of({B, kRowTokens, heads.channels()}, dtype, "qkv"),
-            gates({B, kRowTokens, heads.values}, dtype, "g", true),
-            gates({B, kRowTokens, heads.values}, dtype, "beta", false), ids(B), heads};
+  Inputs inputs(int64_t B, const Rule& rule, DType dtype, double (*decay)(double) = usual_decay) {
+    return {values_of({B, kRowTokens, rule.heads.channels()}, dtype, "qkv"),
+            numbers({B, kRowTokens, rule.decays()}, dtype, "g", decay),
+            strengths({B, kRowTokens, rule.heads.values}, dtype), ids(B), rule.heads};
   }
   kernels::DeltaMemory memory(const Inputs& in, bool backward) {
-    const kernels::DeltaMemory memory = kernels::delta_memory(gpu(), in.qkv.gpu, in.heads, backward);
-    poison({&memory.chunks, &memory.scales, &memory.decays, &memory.inverse, &memory.links, &memory.states,
-            &memory.state_gradients, &memory.u, &memory.du, &memory.shares});
+    const kernels::DeltaMemory memory = kernels::delta_memory(gpu(), in.gpu(), backward);
+    poison({&memory.chunks, &memory.scales, &memory.decays, &memory.inverse, &memory.links, &memory.rows,
+            &memory.states, &memory.state_gradients, &memory.u, &memory.du, &memory.shares});
     return memory;
   }
   kernels::DeltaGradients gradients(const Inputs& in) {
     const DType wide = in.g.gpu.dtype();
-    const Shape of_gates = in.g.gpu.shape();
-    return {poisoned(in.qkv.gpu.shape(), in.qkv.gpu.dtype()), poisoned(of_gates, wide), poisoned(of_gates, wide),
-            memory(in, true)};
+    return {poisoned(in.qkv.gpu.shape(), in.qkv.gpu.dtype()), poisoned(in.g.gpu.shape(), wide),
+            poisoned(in.beta.gpu.shape(), wide), memory(in, true)};
   }
   // o, the last state, and the gradients of qkv, g and beta, on the host.
   std::vector<Tensor> all_of(const Inputs& in, const Tensor& d_o) {
@@ -72,20 +93,25 @@ class GatedDeltaTwins : public testing::RecurrentTwins {
   // The same in float64 on the CPU.
   std::vector<Tensor> exactly(const Inputs& in, const Tensor& d_o) {
     const auto output = [&](const Shape& shape) { return host.poisoned(shape, DType::f64); };
-    const kernels::DeltaInputs inputs{in_float64(in.qkv.cpu), in_float64(in.g.cpu), in_float64(in.beta.cpu), in.ids.cpu,
-                                      in.heads};
+    const kernels::DeltaInputs inputs{in_float64(in.qkv.cpu),
+                                      in_float64(in.g.cpu),
+                                      in_float64(in.beta.cpu),
+                                      in.ids.cpu,
+                                      in.heads,
+                                      in.first.cpu.defined() ? in_float64(in.first.cpu) : Tensor()};
     const std::vector<Tensor> all = {output(d_o.shape()),
                                      output({d_o.size(0), in.heads.values, in.heads.key_dim, in.heads.value_dim}),
-                                     output(in.qkv.cpu.shape()), output(in.g.cpu.shape()), output(in.g.cpu.shape())};
+                                     output(in.qkv.cpu.shape()), output(in.g.cpu.shape()), output(in.beta.cpu.shape())};
     kernels::gated_delta_forward(host.stream, all[0], all[1], inputs);
     kernels::gated_delta_backward(host.stream, {all[2], all[3], all[4]}, in_float64(d_o), inputs);
     return all;
   }
 };
 
-// The backward keeps a chunk in shared memory: in float64 for keys of up to 56 channels.
+// The backward keeps a chunk in shared memory: in float64 for keys of up to 56 channels, or 46 that decay by
+// themselves.
 bool fits(const DeltaHeads& heads, DType dtype) {
-  return dtype != DType::f64 || heads.key_dim <= 56;
+  return dtype != DType::f64 || heads.key_dim <= 46;
 }
 
 // The elements of a matrix from column `first` on.
@@ -167,14 +193,21 @@ TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {
 }
 
 TEST_F(GatedDeltaTwins, Gates) {
-  for (const DType dtype : kDTypes) {
-    const Shape shape = {777, 6};
-    const Pair a = values_of(shape, dtype, "a", 3), b = values_of(shape, dtype, "b"),
-               A = values_of({6}, accumulator(dtype), "A"), bias = values_of({6}, accumulator(dtype), "bias"),
-               dg = values_of(shape, accumulator(dtype), "dg"), dbeta = values_of(shape, accumulator(dtype), "dbeta");
-    const Pair g = output(shape, accumulator(dtype)), beta = output(shape, accumulator(dtype)),
-               da = output(shape, dtype), db = output(shape, dtype), dA = output({6}, accumulator(dtype)),
-               dbias = output({6}, accumulator(dtype));
+  for (const auto& [dtype, channels] : {std::pair{DType::f32, 1},
+                                        {DType::bf16, 1},
+                                        {DType::f16, 1},
+                                        {DType::f64, 1},
+                                        {DType::f32, 40},
+                                        {DType::bf16, 40},
+                                        {DType::f64, 40}}) {
+    const int64_t C = 6 * channels;
+    const Shape of_decays = {777, C}, of_heads = {777, 6};
+    const DType wide = accumulator(dtype);
+    const Pair a = values_of(of_decays, dtype, "a", 3), b = values_of(of_heads, dtype, "b"),
+               A = values_of({6}, wide, "A"), bias = values_of({C}, wide, "bias"),
+               dg = values_of(of_decays, wide, "dg"), dbeta = values_of(of_heads, wide, "dbeta");
+    const Pair g = output(of_decays, wide), beta = output(of_heads, wide), da = output(of_decays, dtype),
+               db = output(of_heads, dtype), dA = output({6}, wide), dbias = output({C}, wide);
     kernels::delta_gates_forward(host.stream, g.cpu, beta.cpu, a.cpu, b.cpu, A.cpu, bias.cpu);
     kernels::delta_gates_forward(gpu(), g.gpu, beta.gpu, a.gpu, b.gpu, A.gpu, bias.gpu);
     kernels::delta_gates_backward(host.stream, {da.cpu, db.cpu, dA.cpu, dbias.cpu}, dg.cpu, dbeta.cpu, a.cpu, b.cpu,
@@ -210,9 +243,11 @@ TEST_F(GatedDeltaTwins, NormsWithAGate) {
 
 TEST_F(GatedDeltaTwins, ForwardAndBackward) {
   for (const DType dtype : kDTypes)
-    for (const DeltaHeads& heads : kHeads) {
+    for (const Rule& rule : kRules) {
+      const DeltaHeads& heads = rule.heads;
       if (!fits(heads, dtype)) continue;
-      const Inputs in = inputs(2, heads, dtype);
+      SCOPED_TRACE(cat(heads.key_dim, " channels of keys, ", rule.decays(), " decays"));
+      const Inputs in = inputs(2, rule, dtype);
       const Pair d_o = values_of({2, kRowTokens, heads.value_channels()}, dtype, "do");
       const Pair o = output(d_o.cpu.shape(), dtype),
                  last = output({2, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
@@ -222,7 +257,7 @@ TEST_F(GatedDeltaTwins, ForwardAndBackward) {
       // On tensor cores the operands of float32 sums are rounded.
       expect_close(last, "last", dtype == DType::bf16 ? 1000 : 100);
       const Pair dqkv = output(in.qkv.cpu.shape(), dtype), dg = output(in.g.cpu.shape(), accumulator(dtype)),
-                 dbeta = output(in.g.cpu.shape(), accumulator(dtype));
+                 dbeta = output(in.beta.cpu.shape(), accumulator(dtype));
       kernels::gated_delta_backward(host.stream, {dqkv.cpu, dg.cpu, dbeta.cpu}, d_o.cpu, in.cpu());
       const kernels::DeltaGradients to = gradients(in);
       kernels::gated_delta_backward(gpu(), to, d_o.gpu, in.gpu());
@@ -235,21 +270,65 @@ TEST_F(GatedDeltaTwins, ForwardAndBackward) {
 // A rounding to bfloat16 is a distance of 1.7e-3, and products have operands that were rounded before.
 TEST_F(GatedDeltaTwins, TensorCoresAgreeWithFloat64) {
   const char* const names[] = {"o", "last", "dqkv", "dg", "dbeta"};
-  for (const DeltaHeads& heads : {kHeads[0], kHeads[1], DeltaHeads{2, 6, 96, 72}, DeltaHeads{1, 1, 8, 8}}) {
-    const Inputs in = inputs(2, heads, DType::bf16);
+  for (const Rule& rule : {Rule{kHeads[0]}, Rule{kHeads[1]}, Rule{{2, 6, 96, 72}}, Rule{{1, 1, 8, 8}},
+                           Rule{kOwnKeys[0], Decay::of_channels}, Rule{kOwnKeys[1], Decay::of_channels},
+                           Rule{{2, 2, 96, 72}, Decay::of_channels}, Rule{{1, 1, 8, 8}, Decay::of_channels}}) {
+    const DeltaHeads& heads = rule.heads;
+    const Inputs in = inputs(2, rule, DType::bf16);
     const Pair d_o = values_of({2, kRowTokens, heads.value_channels()}, DType::bf16, "do");
     const std::vector<Tensor> found = all_of(in, d_o.gpu), again = all_of(in, d_o.gpu), exact = exactly(in, d_o.cpu);
     for (size_t i = 0; i < found.size(); ++i) {
-      EXPECT_LT(distance(found[i], exact[i]), 6e-3) << names[i] << ", " << heads.key_dim << " x " << heads.value_dim;
+      EXPECT_LT(distance(found[i], exact[i]), 6e-3)
+          << names[i] << ", " << heads.key_dim << " x " << heads.value_dim << ", " << rule.decays() << " decays";
       EXPECT_EQ(values(found[i]), values(again[i])) << names[i];
     }
   }
 }
 
+// Channels that keep everything, that forget everything in a token, and both side by side: e^(γ[i] - γ[j]) lies between
+// 1 and e^-1280 in a chunk, and e^-γ overflows.
+TEST_F(GatedDeltaTwins, DecaysOfChannelsOfAnyStrengthAgreeWithFloat64) {
+  const char* const names[] = {"o", "last", "dqkv", "dg", "dbeta"};
+  double (*const decays[])(double) = {[](double) { return 0.0; }, [](double) { return -20.0; },
+                                      [](double x) { return x > 0 ? -1e-4 * x : 16 * x; }};
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const DeltaHeads& heads : kOwnKeys)
+      for (const auto& decay : decays) {
+        const Inputs in = inputs(1, {heads, Decay::of_channels}, dtype, decay);
+        const Pair d_o = values_of({1, kRowTokens, heads.value_channels()}, dtype, "do");
+        const std::vector<Tensor> found = all_of(in, d_o.gpu), exact = exactly(in, d_o.cpu);
+        for (size_t i = 0; i < found.size(); ++i)
+          EXPECT_LT(distance(found[i], exact[i]), dtype == DType::bf16 ? 6e-3 : 1e-4)
+              << names[i] << ", " << dtype << ", " << heads.key_dim << " channels, decay " << decay(1) << " and "
+              << decay(-1);
+      }
+}
+
+// The state before a row's first token reaches the tokens of its first document alone.
+TEST_F(GatedDeltaTwins, ForwardsContinueAState) {
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const Rule& rule : kRules) {
+      const DeltaHeads& heads = rule.heads;
+      Inputs in = inputs(2, rule, dtype);
+      in.first = values_of({2, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype), "first");
+      for (const bool packed : {true, false}) {
+        if (!packed) in.ids = {};
+        const Shape of_outputs{2, kRowTokens, heads.value_channels()};
+        const Pair o = output(of_outputs, dtype), last = output(in.first.cpu.shape(), accumulator(dtype));
+        kernels::gated_delta_forward(host.stream, o.cpu, last.cpu, in.cpu());
+        kernels::gated_delta_forward(gpu(), o.gpu, last.gpu, in.gpu(), memory(in, false));
+        EXPECT_LT(distance(to_host(o.gpu), in_float64(o.cpu)), dtype == DType::bf16 ? 8e-3 : 1e-5) << rule.decays();
+        EXPECT_LT(distance(to_host(last.gpu), in_float64(last.cpu)), dtype == DType::bf16 ? 6e-3 : 1e-5)
+            << rule.decays();
+      }
+    }
+}
+
 TEST_F(GatedDeltaTwins, PackingChangesNoBitOfADocument) {
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const DeltaHeads& heads : kHeads) {
-      const Inputs packed = inputs(1, heads, dtype);
+    for (const Rule& rule : kRules) {
+      const DeltaHeads& heads = rule.heads;
+      const Inputs packed = inputs(1, rule, dtype);
       const Pair d_o = values_of({1, kRowTokens, heads.value_channels()}, dtype, "do");
       const std::vector<Tensor> together = all_of(packed, d_o.gpu);
       int64_t begin = 0;
@@ -269,13 +348,14 @@ TEST_F(GatedDeltaTwins, PackingChangesNoBitOfADocument) {
 
 TEST_F(GatedDeltaTwins, Steps) {
   for (const DType dtype : kDTypes)
-    for (const DeltaHeads& heads : kHeads) {
+    for (const Rule& rule : kRules) {
+      const DeltaHeads& heads = rule.heads;
       const Pair states = output({3, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
       for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
         const CacheTokens tokens = tokens_of(runs);
         const int64_t T = tokens.rows.elements();
-        const Pair qkv = values_of({T, heads.channels()}, dtype, "qkv"), g = gates({T, heads.values}, dtype, "g", true),
-                   beta = gates({T, heads.values}, dtype, "beta", false);
+        const Pair qkv = values_of({T, heads.channels()}, dtype, "qkv"),
+                   g = numbers({T, rule.decays()}, dtype, "g", usual_decay), beta = strengths({T, heads.values}, dtype);
         const Pair o = output({T, heads.value_channels()}, dtype);
         kernels::gated_delta_decode(host.stream, o.cpu, states.cpu, {qkv.cpu, g.cpu, beta.cpu, {}, heads}, tokens);
         kernels::gated_delta_decode(gpu(), o.gpu, states.gpu, {qkv.gpu, g.gpu, beta.gpu, {}, heads}, on_gpu(tokens));
@@ -288,13 +368,14 @@ TEST_F(GatedDeltaTwins, Steps) {
 TEST_F(GatedDeltaTwins, ChunkStepsHaveTheBitsOfTheForward) {
   constexpr int64_t S = 150;
   for (const DType dtype : kDTypes)
-    for (const DeltaHeads& heads : kHeads) {
+    for (const Rule& rule : kRules) {
+      const DeltaHeads& heads = rule.heads;
       const Tensor qkv = values_of({1, S, heads.channels()}, dtype, "qkv").gpu,
-                   g = gates({1, S, heads.values}, dtype, "g", true).gpu,
-                   beta = gates({1, S, heads.values}, dtype, "beta", false).gpu;
+                   g = numbers({1, S, rule.decays()}, dtype, "g", usual_decay).gpu,
+                   beta = strengths({1, S, heads.values}, dtype).gpu;
       const auto pass = [&](const ChunkPass& of) {
         const kernels::DeltaInputs in{of.inputs[0], of.inputs[1], of.inputs[2], {}, heads, of.first};
-        kernels::gated_delta_forward(gpu(), of.o, of.last, in, kernels::delta_memory(gpu(), in.qkv, heads, false));
+        kernels::gated_delta_forward(gpu(), of.o, of.last, in, kernels::delta_memory(gpu(), in, false));
       };
       const Tensor whole = gpu().empty({1, S, heads.value_channels()}, dtype);
       pass({whole, {}, {}, {qkv, g, beta}});

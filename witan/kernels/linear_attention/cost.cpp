@@ -19,6 +19,11 @@ double chunk_flops(const DeltaHeads& heads, double states, double of_keys, doubl
   return 2 * states * dk * dv + static_cast<double>(kDeltaChunk) * (of_keys * dk + of_values * dv);
 }
 
+// The rule with decays of channels is counted under a name of its own: GPUs need more time for the same FLOPs.
+const char* name_of_rule(const DeltaInputs& in, const char* of_heads, const char* of_channels) {
+  return in.decay() == Decay::of_head ? of_heads : of_channels;
+}
+
 }  // namespace
 
 void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const ConvolutionFilters& filters,
@@ -61,23 +66,26 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
   WITAN_LAUNCH(stream, delta_gates_backward, cost, to, dg, dbeta, a, b, A, bias);
 }
 
-DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& heads, bool backward) {
+DeltaMemory delta_memory(Stream& stream, const DeltaInputs& in, bool backward) {
   if (!stream.plans_for_cuda()) return {};
-  const int64_t B = qkv.size(0), S = qkv.size(1), H = heads.values;
+  const DeltaHeads& heads = in.heads;
+  const int64_t B = in.qkv.size(0), S = in.qkv.size(1), H = heads.values, dk = heads.key_dim, dv = heads.value_dim;
+  const int64_t slots = (S + kDeltaChunk - 1) / kDeltaChunk;
+  const bool channels = in.decay() == Decay::of_channels;
   const auto empty = [&](const Shape& shape, DType dtype) { return stream.empty(shape, dtype, MemoryTag::workspace); };
-  const bool tiles =
-      qkv.dtype() == DType::bf16 && heads.key_dim <= 128 && heads.key_dim % 8 == 0 && heads.value_dim % 8 == 0;
-  const DType dtype = tiles ? DType::bf16 : accumulator(qkv.dtype());
+  const bool tiles = in.qkv.dtype() == DType::bf16 && dk <= 128 && dk % 8 == 0 && dv % 8 == 0 &&
+                     (!channels || heads.keys == heads.values);
+  const DType dtype = tiles ? DType::bf16 : accumulator(in.qkv.dtype());
   DeltaMemory memory;
   if (tiles) {
     memory.chunks = empty({B, S + 2}, DType::i32);
     memory.scales = empty({B, S, H, 4}, DType::f32);
-    memory.decays = empty({B, S, H}, DType::f32);
+    memory.decays = empty(channels ? Shape{B, slots, H, dk} : Shape{B, S, H}, DType::f32);
+    if (channels) memory.rows = empty({B, S, H, 3, dk}, dtype);
     memory.inverse = empty({B, S, H, kDeltaChunk}, dtype);
     memory.links = empty({B, S, H, kDeltaChunk}, dtype);
   }
   if (!backward) return memory;
-  const int64_t slots = (S + kDeltaChunk - 1) / kDeltaChunk, dk = heads.key_dim, dv = heads.value_dim;
   memory.states = empty(tiles ? Shape{B, slots, H, dv, dk} : Shape{B, slots, H, dk, dv}, dtype);
   if (tiles) {
     memory.state_gradients = empty(memory.states.shape(), dtype);
@@ -93,7 +101,8 @@ DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& he
 void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
                          const DeltaMemory& memory) {
   const Cost cost{elements_of(in.beta) * chunk_flops(in.heads, 3, 2, 2), bytes_of(o, last) + bytes_of_inputs(in)};
-  WITAN_LAUNCH(stream, gated_delta_forward, cost, o, last, in, memory);
+  WITAN_LAUNCH_NAMED(stream, gated_delta_forward, name_of_rule(in, "gated_delta_forward", "channel_delta_forward"),
+                     cost, CallShape{}, o, last, in, memory);
 }
 
 // The states again (2 products, 1 triangle of each), then: of dU, dS, dq and dk 6 products with states; of dU, U, dA
@@ -101,7 +110,8 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
   const Cost cost{elements_of(in.beta) * chunk_flops(in.heads, 8, 7, 6),
                   bytes_of(to.dqkv, to.dg, to.dbeta, d_o) + bytes_of_inputs(in)};
-  WITAN_LAUNCH(stream, gated_delta_backward, cost, to, d_o, in);
+  WITAN_LAUNCH_NAMED(stream, gated_delta_backward, name_of_rule(in, "gated_delta_backward", "channel_delta_backward"),
+                     cost, CallShape{}, to, d_o, in);
 }
 
 // A run reads and writes its row's state once, and reads its chunk; a token has half a chunk of others on average.

@@ -5,7 +5,7 @@
 //   S <- e^g S,   u = β (v - Sᵀ k̂),   S <- S + k̂ uᵀ,   o = Sᵀ q̂
 // and S = 0 before the first token of each document, a run of equal sequence ids. In Kimi Delta Attention (Kimi Team,
 // "Kimi Linear", 2025, arXiv:2510.26692) g is a vector [dk] of each head, e^g a diagonal matrix, and so are γ and e^γ
-// below; its decays of channels are computed on CPUs alone.
+// below, where e^(γ[i] - γ[j]) then lies within the products of k̂ and q̂; on GPUs these g must not be above 0.
 //
 // Training computes it in chunks of up to kDeltaChunk tokens by the WY form (Yang et al., "Parallelizing Linear
 // Transformers with the Delta Rule", 2024, arXiv:2406.06484). With γ the sums of g within the chunk, up to a token's
@@ -29,6 +29,9 @@ namespace witan::kernels {
 inline constexpr int64_t kDeltaChunk = 64;     // tokens
 inline constexpr double kDeltaNormEps = 1e-6;  // of the norms of queries and keys
 
+// How often a head decays in a token: once, or in each channel of its keys.
+enum class Decay : bool { of_head, of_channels };
+
 struct DeltaHeads {
   int64_t keys = 0, values = 0;        // G, H; G divides H
   int64_t key_dim = 0, value_dim = 0;  // dk, dv
@@ -45,11 +48,12 @@ struct DeltaInputs {
   Tensor first = {};
 
   int64_t decays() const { return g.shape().last() / heads.values; }  // of a head in a token: 1 or dk
+  Decay decay() const { return decays() == 1 ? Decay::of_head : Decay::of_channels; }
 };
 
 // g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  b [T, H] and a of one floating dtype, A [H] and bias in the
-// accumulator dtype. a [T, H] and bias [H]; on CPUs also a [T, H dk] and bias [H dk], decays of channels, to which the
-// head's A applies.
+// accumulator dtype. a [T, H] and bias [H], or decays of channels, a [T, H dk] and bias [H dk], to which the head's A
+// applies.
 void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
                          const Tensor& A, const Tensor& bias);
 WITAN_KERNEL_TWINS(delta_gates_forward)
@@ -66,11 +70,13 @@ WITAN_KERNEL_TWINS(delta_gates_backward)
 
 // Workspace of the CUDA twins. bfloat16 heads of up to 128 key channels, dk and dv multiples of 8, run on tensor cores
 // where it is defined: products of bfloat16 operands, states and solutions between kernels in bfloat16, sums in
-// float32. All else runs in the accumulator dtype throughout.
+// float32. With decays of channels that takes keys for each head of values, G = H. All else runs in the accumulator
+// dtype throughout.
 struct DeltaMemory {
-  // On tensor cores. chunks [B, S + 2] int32, scales [B, S, H, 4] and decays [B, S, H] float32, inverse and links
-  // [B, S, H, kDeltaChunk] bfloat16.
-  Tensor chunks, scales, decays, inverse, links;
+  // On tensor cores. chunks [B, S + 2] int32, scales [B, S, H, 4] float32, inverse and links [B, S, H, kDeltaChunk]
+  // bfloat16. decays float32: [B, S, H], or of channels [B, ceil(S / kDeltaChunk), H, dk]. rows [B, S, H, 3, dk]
+  // bfloat16, with decays of channels: e^γ k̂, e^(γ[L-1] - γ) k̂ and e^γ q̂.
+  Tensor chunks, scales, decays, inverse, links, rows;
   // For backwards: states [B, ceil(S / kDeltaChunk), H, dk, dv]: those before chunks that are not their document's
   // first, whose first tokens are kDeltaChunk apart at least, so that token t's has slot t / kDeltaChunk. On tensor
   // cores they are bfloat16 and transposed, [.., dv, dk], as are state_gradients, and u and du are [B, S, H, dv]. Else
@@ -78,7 +84,7 @@ struct DeltaMemory {
   Tensor states, state_gradients, u, du, shares;
 };
 // The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.
-DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& heads, bool backward);
+DeltaMemory delta_memory(Stream& stream, const DeltaInputs& in, bool backward);
 
 // `last` [B, H, dk, dv]: the state after each row's last token; undefined: not wanted. It may be in.first.
 void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,

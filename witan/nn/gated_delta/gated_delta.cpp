@@ -27,8 +27,7 @@ void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs&
   if (state.chunk.qkv.defined() && stream.plans_for_cuda()) {
     const auto forward = [&](const ChunkPass& pass) {
       const kernels::DeltaInputs inputs{pass.inputs[0], pass.inputs[1], pass.inputs[2], {}, in.heads, pass.first};
-      kernels::gated_delta_forward(stream, pass.o, pass.last, inputs,
-                                   kernels::delta_memory(stream, inputs.qkv, in.heads, false));
+      kernels::gated_delta_forward(stream, pass.o, pass.last, inputs, kernels::delta_memory(stream, inputs, false));
     };
     const auto rows = [](const Tensor& x) { return x.reshape({x.size(1), x.size(2)}); };
     const kernels::DeltaChunk& kept = state.chunk;

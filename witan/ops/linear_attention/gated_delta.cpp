@@ -116,10 +116,6 @@ DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log,
   check_vector("delta_gates", "A_log", A_log, b);
   check_vector("delta_gates", "dt_bias", dt_bias, a);
   Stream& s = tape.stream();
-  require<ConfigError>(
-      channels == heads || !s.plans_for_cuda(),
-      "experimental_attention_variant = kimi_delta: GPUs have no kernels for decays of each channel of "
-      "a head yet; set experimental_attention_variant = gated_delta_net, or --device cpu");
   const Tensor g = s.empty(a.shape(), accumulator(a.dtype())), beta = s.empty(b.shape(), g.dtype());
   kernels::delta_gates_forward(s, g, beta, a.value(), b.value(), A_log.value(), dt_bias.value());
   auto backward = [a = tape.save(a), b = tape.save(b), A = tape.save(A_log), bias = tape.save(dt_bias)](
@@ -147,14 +143,14 @@ Var gated_delta_rule(Tape& tape, const Var& qkv, const DeltaGates& gates, const 
   check_delta(qkv, gates, sequence_ids, heads);
   Stream& stream = tape.stream();
   const Tensor o = stream.empty({qkv.size(0), qkv.size(1), heads.value_channels()}, qkv.dtype());
-  kernels::gated_delta_forward(stream, o, {}, {qkv.value(), gates.g.value(), gates.beta.value(), sequence_ids, heads},
-                               kernels::delta_memory(stream, qkv.value(), heads, false));
+  const kernels::DeltaInputs inputs{qkv.value(), gates.g.value(), gates.beta.value(), sequence_ids, heads};
+  kernels::gated_delta_forward(stream, o, {}, inputs, kernels::delta_memory(stream, inputs, false));
   auto backward = [qkv = tape.save(qkv), g = tape.save(gates.g), beta = tape.save(gates.beta),
                    ids = save_if_defined(tape, sequence_ids), heads](Backward& b, const Tensor& d_o) {
     Stream& s = b.stream();
     const kernels::DeltaInputs in{b.value(qkv), b.value(g), b.value(beta), b.value(ids), heads};
     const kernels::DeltaGradients to{s.empty_like(in.qkv), s.empty_like(in.g), s.empty_like(in.beta),
-                                     kernels::delta_memory(s, in.qkv, heads, true)};
+                                     kernels::delta_memory(s, in, true)};
     kernels::gated_delta_backward(s, to, d_o, in);
     b.add(qkv, to.dqkv);
     b.add(g, to.dg);

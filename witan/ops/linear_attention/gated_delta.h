@@ -21,7 +21,7 @@ struct DeltaGates {
   Var g, beta;
 };
 // a [.., C], b [.., H], A_log [H] and dt_bias [C] in the accumulator dtype -> g [.., C], beta [.., H].  C = H or, for
-// decays of each of dk channels of a head, which only CPUs compute, H dk.
+// decays of each of dk channels of a head, H dk.
 DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log, const Var& dt_bias);
 
 // qkv [B, S, 2 G dk + H dv], gates beta [B, S, H], g [B, S, H] or [B, S, H dk] -> [B, S, H dv]. The backward keeps qkv

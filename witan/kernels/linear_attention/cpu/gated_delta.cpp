@@ -78,9 +78,6 @@ struct ChunkKeys {
   ChunkNumbers<A> q_scale, k_scale;  // [L]
 };
 
-// How often a head decays in a token: once, or in each channel of its keys.
-enum class Decay : bool { of_head, of_channels };
-
 // A head of one chunk. With decays of channels γ[i] is a vector [dk], and d chooses its element.
 template <class T, Decay kDecay>
 struct ChunkHead {
@@ -438,7 +435,7 @@ class DeltaGroupBackward {
 template <class Body>
 void dispatch_delta(const DeltaInputs& in, const Body& body) {
   dispatch_floating(in.qkv.dtype(), [&]<class T>() {
-    if (in.decays() == 1)
+    if (in.decay() == Decay::of_head)
       body.template operator()<T, Decay::of_head>();
     else
       body.template operator()<T, Decay::of_channels>();

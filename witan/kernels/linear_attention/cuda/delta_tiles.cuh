@@ -12,7 +12,8 @@ namespace witan::kernels::cuda {
 static_assert(kDeltaChunk == kTileL);
 inline constexpr int kTileThreads = 256;
 
-// Factors of the sums of a token's row. γ counts from its chunk's first token to itself, q̂ = rq q, k̂ = rk k.
+// Factors of the sums of a token's row. γ counts from its chunk's first token to itself, q̂ = rq q, k̂ = rk k. With
+// decays of channels they are 1, except β.
 struct alignas(16) DeltaScales {
   float key_grown;    // e^γ rk
   float key_left;     // e^(γ[L-1] - γ) rk
@@ -27,11 +28,14 @@ struct DeltaTensors {
   const float *g, *beta;
   const int32_t* ids;
   int32_t* chunks;
-  DeltaScales* scales;    // [B, S, H]
-  float* decays;          // [B, S, H], at the first token of each chunk: e^γ[L-1]
+  DeltaScales* scales;  // [B, S, H]
+  // e^γ[L-1] of each chunk: [B, S, H], at its first token; of channels [B, slots, H, dk], of chunks whose state
+  // matters.
+  float* decays;
   Bf16 *inverse, *links;  // [B, S, H, 64]: rows of (1 + A)^-1 and P. Blocks above the diagonal are not written.
   Bf16 *states, *state_gradients;  // [B, slots, H, dv, dk]
   Bf16 *u, *du;                    // [B, S, H, dv]
+  Bf16* rows;                      // with decays of channels: [B, S, H, 3, dk]
   int64_t S, channels, key_channels, slots;
   int G, H, dk, dv;
   float factor;
@@ -41,6 +45,16 @@ struct DeltaTensors {
   __device__ const Bf16* value(int64_t token, int head) const {
     return qkv + token * channels + 2 * key_channels + head * dv;
   }
+  // With decays of channels: e^γ k̂, e^(γ[L-1] - γ) k̂ and e^γ q̂.
+  __device__ Bf16* grown_key(int64_t token, int head) const { return rows + (token * H + head) * 3 * dk; }
+  __device__ Bf16* left_key(int64_t token, int head) const { return grown_key(token, head) + dk; }
+  __device__ Bf16* grown_query(int64_t token, int head) const { return grown_key(token, head) + 2 * dk; }
+  __device__ float* channel_decays(int64_t b, const ChunkSpan& span, int head) const {
+    return decays + ((b * slots + span.begin / kTileL) * H + head) * dk;
+  }
+  // Whether another chunk, or the caller, gets the state after this one. Chunks of which that holds have slots of their
+  // own.
+  __device__ bool passes_on(const ChunkSpan& span) const { return span.L == kTileL || span.begin + span.L == S; }
   // The state before the chunk that begins with this token of row b.
   __device__ int64_t state(int64_t b, int begin, int head) const {
     return ((b * slots + begin / kTileL) * H + head) * static_cast<int64_t>(dk) * dv;
@@ -49,8 +63,9 @@ struct DeltaTensors {
 
 DeltaTensors delta_tensors(const DeltaInputs& in, const DeltaMemory& memory);
 
-// Fills chunks, scales, decays, inverse and links.
+// Fills chunks, scales, decays, inverse and links, and rows with decays of channels.
 void delta_prepare(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory);
+void delta_prepare_channels(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory);
 // Walks the chunks of each head: o, and the state after each row's last token if `last` is defined.
 void delta_walk(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in, const DeltaMemory& memory);
 // Walks the chunks like delta_walk(), but fills states and u.
@@ -59,6 +74,7 @@ void delta_walk_states(Stream& stream, const DeltaInputs& in, const DeltaMemory&
 void delta_walk_back(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);
 // Gradients of queries, keys and gates, once states, u, state_gradients and du are known.
 void delta_key_gradients(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);
+void delta_channel_gradients(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);
 
 // Copies the blocks of 16 x 16 on and under the diagonal.
 template <int kThreads = kTileThreads>
@@ -98,6 +114,17 @@ void dispatch_key_tile(int dk, const Body& body) {
     body.template operator()<64>();
   else
     body.template operator()<128>();
+}
+
+// Calls body.template operator()<kColumns, kDecay>() for a walk.
+template <class Body>
+void dispatch_walk(const DeltaInputs& in, const Body& body) {
+  dispatch_key_tile(static_cast<int>(in.heads.key_dim), [&]<int kColumns>() {
+    if (in.decay() == Decay::of_head)
+      body.template operator()<kColumns, Decay::of_head>();
+    else
+      body.template operator()<kColumns, Decay::of_channels>();
+  });
 }
 
 }  // namespace witan::kernels::cuda

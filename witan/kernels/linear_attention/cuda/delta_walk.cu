@@ -6,13 +6,13 @@
 namespace witan::kernels::cuda {
 namespace {
 
-template <int kColumns>
+template <int kColumns, Decay kDecay>
 class DeltaWalker {
  public:
   __device__ __forceinline__ DeltaWalker(const DeltaTensors& in, const WalkPlace& place, const float* first)
       : in_(in), place_(place), first_(first), warp_(static_cast<int>(threadIdx.x) / 32) {}
 
-  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const ChunkSpan& span) {
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns, kDecay>& stage, const ChunkSpan& span) {
     using Operands = WalkOperands<kColumns>;
     Operands& left = stage.operands[warp_];
     if (span.begins) begin(span);
@@ -32,8 +32,7 @@ class DeltaWalker {
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int i = j; i < 4; ++i) solution.add(i, residuals[j], right_transposed(stage.inverse, 16 * i, 16 * j));
-    const float decay = *stage.decay;
-    state_.scale(decay, decay);
+    stage.let_decay(state_);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       Operands::set(left.solution[j], solution.operand(j));
@@ -41,7 +40,7 @@ class DeltaWalker {
         return of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.key_left; });
       });
 #pragma unroll
-      for (int d = 0; d < kColumns / 16; ++d) state_.add(d, weighted, right_operand(stage.k, 16 * j, 16 * d));
+      for (int d = 0; d < kColumns / 16; ++d) state_.add(d, weighted, right_operand(stage.k_left, 16 * j, 16 * d));
     }
   }
 
@@ -73,7 +72,8 @@ class DeltaWalker {
     return place_.slice + 16 * warp_;
   }
   // R of 16 tokens.
-  __device__ __forceinline__ FragmentA residual(const WalkStage<kColumns>& stage, const TokenSums& held, int j) const {
+  __device__ __forceinline__ FragmentA residual(const WalkStage<kColumns, kDecay>& stage, const TokenSums& held,
+                                                int j) const {
     FragmentA out = left_transposed(stage.rows, 16 * j, 16 * warp_);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -97,9 +97,9 @@ class DeltaWalker {
 };
 
 // O of a chunk, or with kStates instead the state before it and U, from what a walker left.
-template <int kColumns, bool kStates>
+template <int kColumns, Decay kDecay, bool kStates>
 __device__ __forceinline__ void finish_chunk(const DeltaTensors& in, const WalkPlace& place,
-                                             const WalkStage<kColumns>& stage, const ChunkSpan& span, Bf16* o) {
+                                             const WalkStage<kColumns, kDecay>& stage, const ChunkSpan& span, Bf16* o) {
   using Operands = WalkOperands<kColumns>;
   const int warp = static_cast<int>(threadIdx.x) / 32 - kWalkers / 32, channel = place.slice + 16 * warp;
   const Operands& left = stage.operands[warp];
@@ -133,22 +133,22 @@ __device__ __forceinline__ void finish_chunk(const DeltaTensors& in, const WalkP
   }
 }
 
-template <int kColumns, bool kStates>
+template <int kColumns, Decay kDecay, bool kStates>
 __global__ void __launch_bounds__(kWalkThreads)
     delta_walk_kernel(DeltaTensors in, Bf16* o, float* last, const float* before) {
   extern __shared__ unsigned char memory[];
   const WalkPlace place(in);
-  DeltaWalker<kColumns> walker(in, place, before);
-  using Stage = WalkStage<kColumns>;
-  walk_chunks<kColumns, !kStates>(
+  DeltaWalker<kColumns, kDecay> walker(in, place, before);
+  using Stage = WalkStage<kColumns, kDecay>;
+  walk_chunks<Stage, !kStates>(
       in.chunks + place.b * (in.S + 2), false, memory,
       [&](const Stage& stage, const ChunkSpan& span) {
-        const int64_t first = place.token(in, span);
-        stage.copy(in, first, span.L, place.head, place.group, in.value(first, place.head) + place.slice, in.channels,
-                   in.dv - place.slice);
+        stage.copy(in, place, span, in.value(place.token(in, span), place.head) + place.slice, in.channels);
       },
       [&](const Stage& stage, const ChunkSpan& span) { walker.chunk(stage, span); },
-      [&](const Stage& stage, const ChunkSpan& span) { finish_chunk<kColumns, kStates>(in, place, stage, span, o); });
+      [&](const Stage& stage, const ChunkSpan& span) {
+        finish_chunk<kColumns, kDecay, kStates>(in, place, stage, span, o);
+      });
   if (last != nullptr && threadIdx.x < kWalkers) walker.write_last(last);
 }
 
@@ -157,10 +157,10 @@ void launch_walk(Stream& stream, Bf16* o, float* last, const DeltaInputs& in, co
   const DeltaTensors tensors = delta_tensors(in, memory);
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
-  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = WalkStage<kColumns>::bytes(!kStates);
-    take_shared_memory(stream, "gated_delta", delta_walk_kernel<kColumns, kStates>, kBytes);
-    delta_walk_kernel<kColumns, kStates>
+  dispatch_walk(in, [&]<int kColumns, Decay kDecay>() {
+    constexpr int64_t kBytes = WalkStage<kColumns, kDecay>::bytes(!kStates);
+    take_shared_memory(stream, "gated_delta", delta_walk_kernel<kColumns, kDecay, kStates>, kBytes);
+    delta_walk_kernel<kColumns, kDecay, kStates>
         <<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, o, last, ptr<float>(in.first));
   });
 }

@@ -47,59 +47,6 @@ struct WalkOperands {
   __device__ static FragmentA get(const uint4 (&from)[32]) { return fragment_of(from[warp_lane()]); }
 };
 
-// A chunk's inputs in shared memory; queries and links where the walk wants them. Keys, (1 + A)^-1 and the walk's own
-// rows are kept for two chunks, what followers read too for three.
-template <int kColumns>
-struct WalkStage {
-  SharedTile<kColumns> k, q;
-  SharedTile<kTileL> inverse, links;
-  SliceRows rows;
-  DeltaScales* scales;
-  float* decay;
-  WalkOperands<kColumns>* operands;  // of two walkers
-
-  static constexpr int kOwn = (kTileL * kColumns + kTileL * kTileL + kTileL * kWalkSlice) * sizeof(Bf16);
-  static constexpr int kScales = (kTileL + 8) * sizeof(DeltaScales);
-  static constexpr int kShared = (kTileL * kColumns + kTileL * kTileL) * sizeof(Bf16);
-  static constexpr int kOperands = 2 * sizeof(WalkOperands<kColumns>);
-  // The bytes of all stages; `whole`: with queries and links.
-  static constexpr int64_t bytes(bool whole) { return 2 * (kOwn + kOperands) + 3 * (kScales + (whole ? kShared : 0)); }
-  // The stage of the walk's chunk n.
-  __device__ WalkStage(unsigned char* memory, int n, bool whole) {
-    unsigned char *const own = memory + n % 2 * kOwn, *const left = memory + 2 * kOwn + n % 2 * kOperands,
-                         *const late = memory + 2 * (kOwn + kOperands) + n % 3 * (kScales + (whole ? kShared : 0));
-    k.at = reinterpret_cast<Bf16*>(own);
-    inverse.at = k.at + kTileL * kColumns;
-    rows.at = inverse.at + kTileL * kTileL;
-    operands = reinterpret_cast<WalkOperands<kColumns>*>(left);
-    scales = reinterpret_cast<DeltaScales*>(late);
-    decay = reinterpret_cast<float*>(scales + kTileL);
-    q.at = whole ? reinterpret_cast<Bf16*>(late + kScales) : nullptr;
-    links.at = whole ? q.at + kTileL * kColumns : nullptr;
-  }
-  // Copies a chunk whose first token is `first` of all rows', with rows of a head's channels that lie `stride` apart.
-  // Called by all copiers.
-  __device__ void copy(const DeltaTensors& in, int64_t first, int L, int head, int group, const Bf16* own,
-                       int64_t stride, int channels) const {
-    const int thread = static_cast<int>(threadIdx.x) - (kWalkThreads - kCopiers);
-    copy_rows<kTileL, kCopiers>(k, in.key(first, group), in.channels, L, in.dk, thread);
-    const int64_t links_at = (first * in.H + head) * kTileL, links_stride = static_cast<int64_t>(in.H) * kTileL;
-    copy_rows<kTileL, kCopiers>(rows, own, stride, L, channels, thread);
-    copy_triangle<kCopiers>(inverse, in.inverse + links_at, links_stride, L, thread);
-    if (thread < kTileL) {
-      const bool wanted = thread < L;
-      copy_async(scales + thread, in.scales + (first + (wanted ? thread : 0)) * in.H + head, wanted);
-    }
-    if (q.at != nullptr) {
-      copy_rows<kTileL, kCopiers>(q, in.query(first, group), in.channels, L, in.dk, thread);
-      copy_triangle<kCopiers>(links, in.links + links_at, links_stride, L, thread);
-    }
-    commit_copies();
-    if (thread == 0) *decay = in.decays[first * in.H + head];
-    wait_copies<0>();
-  }
-};
-
 // A block's part of the work.
 struct WalkPlace {
   int slice, head, group;
@@ -112,9 +59,94 @@ struct WalkPlace {
   __device__ int64_t token(const DeltaTensors& in, const ChunkSpan& span) const { return b * in.S + span.begin; }
 };
 
+// A chunk's inputs in shared memory; queries and links where the walk wants them. Keys, (1 + A)^-1 and the walk's own
+// rows are kept for two chunks, what followers read too for three. With decays of channels keys and queries have their
+// decays in them: k meets the state before the chunk, k_left the one after it. Else both are the same.
+template <int kColumns, Decay kDecay>
+struct WalkStage {
+  static constexpr bool kOfHead = kDecay == Decay::of_head;
+  SharedTile<kColumns> k, k_left, q;
+  SharedTile<kTileL> inverse, links;
+  SliceRows rows;
+  DeltaScales* scales;
+  float* decay;                      // of the state: one, or [kColumns]
+  WalkOperands<kColumns>* operands;  // of two walkers
+
+  static constexpr int kKeys = (kOfHead ? 1 : 2) * kTileL * kColumns;
+  static constexpr int kOwn = (kKeys + kTileL * kTileL + kTileL * kWalkSlice) * sizeof(Bf16);
+  static constexpr int kScales = (kTileL + (kOfHead ? 8 : kColumns / 4)) * sizeof(DeltaScales);
+  static constexpr int kShared = (kTileL * kColumns + kTileL * kTileL) * sizeof(Bf16);
+  static constexpr int kOperands = 2 * sizeof(WalkOperands<kColumns>);
+  // The bytes of all stages; `whole`: with queries and links.
+  static constexpr int64_t bytes(bool whole) { return 2 * (kOwn + kOperands) + 3 * (kScales + (whole ? kShared : 0)); }
+  // The stage of the walk's chunk n.
+  __device__ WalkStage(unsigned char* memory, int n, bool whole) {
+    unsigned char *const own = memory + n % 2 * kOwn, *const left = memory + 2 * kOwn + n % 2 * kOperands,
+                         *const late = memory + 2 * (kOwn + kOperands) + n % 3 * (kScales + (whole ? kShared : 0));
+    k.at = reinterpret_cast<Bf16*>(own);
+    k_left.at = kOfHead ? k.at : k.at + kTileL * kColumns;
+    inverse.at = k.at + kKeys;
+    rows.at = inverse.at + kTileL * kTileL;
+    operands = reinterpret_cast<WalkOperands<kColumns>*>(left);
+    scales = reinterpret_cast<DeltaScales*>(late);
+    decay = reinterpret_cast<float*>(scales + kTileL);
+    q.at = whole ? reinterpret_cast<Bf16*>(late + kScales) : nullptr;
+    links.at = whole ? q.at + kTileL * kColumns : nullptr;
+  }
+  // Copies a chunk of the block's head, with rows of its channels that lie `stride` apart. Called by all copiers.
+  __device__ void copy(const DeltaTensors& in, const WalkPlace& place, const ChunkSpan& span, const Bf16* own,
+                       int64_t stride) const {
+    const int thread = static_cast<int>(threadIdx.x) - (kWalkThreads - kCopiers), L = span.L, head = place.head;
+    const int64_t first = place.token(in, span), of_decayed = static_cast<int64_t>(in.H) * 3 * in.dk;
+    const int channels = in.dv - place.slice;
+    if constexpr (kOfHead) {
+      copy_rows<kTileL, kCopiers>(k, in.key(first, place.group), in.channels, L, in.dk, thread);
+    } else {
+      copy_rows<kTileL, kCopiers>(k, in.grown_key(first, head), of_decayed, L, in.dk, thread);
+      copy_rows<kTileL, kCopiers>(k_left, in.left_key(first, head), of_decayed, L, in.dk, thread);
+    }
+    const int64_t links_at = (first * in.H + head) * kTileL, links_stride = static_cast<int64_t>(in.H) * kTileL;
+    copy_rows<kTileL, kCopiers>(rows, own, stride, L, channels, thread);
+    copy_triangle<kCopiers>(inverse, in.inverse + links_at, links_stride, L, thread);
+    if (thread < kTileL) {
+      const bool wanted = thread < L;
+      copy_async(scales + thread, in.scales + (first + (wanted ? thread : 0)) * in.H + head, wanted);
+    }
+    if (q.at != nullptr) {
+      if constexpr (kOfHead)
+        copy_rows<kTileL, kCopiers>(q, in.query(first, place.group), in.channels, L, in.dk, thread);
+      else
+        copy_rows<kTileL, kCopiers>(q, in.grown_query(first, head), of_decayed, L, in.dk, thread);
+      copy_triangle<kCopiers>(links, in.links + links_at, links_stride, L, thread);
+    }
+    if constexpr (!kOfHead) {
+      const int d = 4 * thread;
+      const bool wanted = in.passes_on(span) && d < in.dk;
+      if (d < kColumns) copy_async(decay + d, in.channel_decays(place.b, span, head) + (wanted ? d : 0), wanted);
+    }
+    commit_copies();
+    if (kOfHead && thread == 0) *decay = in.decays[first * in.H + head];
+    wait_copies<0>();
+  }
+  // Lets a state decay, or its gradient.
+  __device__ __forceinline__ void let_decay(WarpSums<kColumns / 16>& state) const {
+    if constexpr (kOfHead) {
+      const float by = *decay;
+      state.scale(by, by);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+        const float2 by = *reinterpret_cast<const float2*>(decay + 8 * n + warp_lane() % 4 * 2);
+        state.at[n][0] *= by.x, state.at[n][1] *= by.y;
+        state.at[n][2] *= by.x, state.at[n][3] *= by.y;
+      }
+    }
+  }
+};
+
 // Runs the parts of a walk: copy(stage, span) by the copiers, chunk(stage, span) by the walkers a step later, and
 // finish(stage, span) by the followers another step later.
-template <int kColumns, bool kWhole, class Copy, class Chunk, class Finish>
+template <class Stage, bool kWhole, class Copy, class Chunk, class Finish>
 __device__ __forceinline__ void walk_chunks(const int32_t* table, bool back, unsigned char* memory, const Copy& copy,
                                             const Chunk& chunk, const Finish& finish) {
   ChunkWalk chunks(table, back);
@@ -124,7 +156,7 @@ __device__ __forceinline__ void walk_chunks(const int32_t* table, bool back, uns
       __syncthreads();
     }
   };
-  const auto stage = [&](int n) { return WalkStage<kColumns>(memory, n, kWhole); };
+  const auto stage = [&](int n) { return Stage(memory, n, kWhole); };
   if (threadIdx.x < kWalkers)
     steps([&](int n) {
       if (n >= 0 && n < chunks.count()) chunk(stage(n), chunks.next());

@@ -7,13 +7,13 @@
 namespace witan::kernels::cuda {
 namespace {
 
-template <int kColumns>
+template <int kColumns, Decay kDecay>
 class DeltaWalkBack {
  public:
   __device__ __forceinline__ DeltaWalkBack(const DeltaTensors& in, const WalkPlace& place, Bf16* dqkv)
       : in_(in), place_(place), dqkv_(dqkv), channel_(static_cast<int>(threadIdx.x) / 32 * 16) {}
 
-  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const ChunkSpan& span) {
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns, kDecay>& stage, const ChunkSpan& span) {
     if (span.ends)
       state_ = {};
     else
@@ -27,8 +27,7 @@ class DeltaWalkBack {
     write(in_.du, static_cast<int64_t>(in_.H) * in_.dv, place_.head * in_.dv, sums, span);
     scale_tokens(sums, stage.scales, [](const DeltaScales& x) { return x.beta; });
     write(dqkv_, in_.channels, 2 * in_.key_channels + place_.head * in_.dv, sums, span);
-    const float decay = *stage.decay;
-    state_.scale(decay, decay);
+    stage.let_decay(state_);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const FragmentA query = weighted(stage.scales, d_o[i], i), key = sums.operand(i, [&](int n) {
@@ -47,13 +46,14 @@ class DeltaWalkBack {
     return place_.slice + channel_;
   }
   // D, from the gradient of the output.
-  __device__ __forceinline__ TokenSums solve(const WalkStage<kColumns>& stage, const FragmentA (&d_o)[4]) const {
+  __device__ __forceinline__ TokenSums solve(const WalkStage<kColumns, kDecay>& stage,
+                                             const FragmentA (&d_o)[4]) const {
     TokenSums of_solution, out;
 #pragma unroll
     for (int d = 0; d < kColumns / 16; ++d) {
       const FragmentA state = state_.operand(d);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) of_solution.add(i, state, right_transposed(stage.k, 16 * i, 16 * d));
+      for (int i = 0; i < 4; ++i) of_solution.add(i, state, right_transposed(stage.k_left, 16 * i, 16 * d));
     }
     scale_tokens(of_solution, stage.scales, [](const DeltaScales& x) { return x.key_left; });
 #pragma unroll
@@ -96,20 +96,19 @@ class DeltaWalkBack {
   WarpSums<kColumns / 16> state_;
 };
 
-template <int kColumns>
+template <int kColumns, Decay kDecay>
 __global__ void __launch_bounds__(kWalkThreads) delta_walk_back_kernel(DeltaTensors in, const Bf16* d_o, Bf16* dqkv) {
   extern __shared__ unsigned char memory[];
   const WalkPlace place(in);
-  DeltaWalkBack<kColumns> walk(in, place, dqkv);
-  walk_chunks<kColumns, true>(
+  DeltaWalkBack<kColumns, kDecay> walk(in, place, dqkv);
+  walk_chunks<WalkStage<kColumns, kDecay>, true>(
       in.chunks + place.b * (in.S + 2), true, memory,
-      [&](const WalkStage<kColumns>& stage, const ChunkSpan& span) {
+      [&](const WalkStage<kColumns, kDecay>& stage, const ChunkSpan& span) {
         const int64_t first = place.token(in, span), stride = static_cast<int64_t>(in.H) * in.dv;
-        stage.copy(in, first, span.L, place.head, place.group, d_o + first * stride + place.head * in.dv + place.slice,
-                   stride, in.dv - place.slice);
+        stage.copy(in, place, span, d_o + first * stride + place.head * in.dv + place.slice, stride);
       },
-      [&](const WalkStage<kColumns>& stage, const ChunkSpan& span) { walk.chunk(stage, span); },
-      [](const WalkStage<kColumns>&, const ChunkSpan&) {});
+      [&](const WalkStage<kColumns, kDecay>& stage, const ChunkSpan& span) { walk.chunk(stage, span); },
+      [](const WalkStage<kColumns, kDecay>&, const ChunkSpan&) {});
 }
 
 }  // namespace
@@ -120,12 +119,13 @@ void delta_walk_back(Stream& stream, const DeltaGradients& to, const Tensor& d_o
   const DeltaTensors tensors = delta_tensors(in, to.memory);
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
-  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = WalkStage<kColumns>::bytes(true);
-    take_shared_memory(stream, "gated_delta", delta_walk_back_kernel<kColumns>, kBytes);
-    delta_walk_back_kernel<kColumns>
+  dispatch_walk(in, [&]<int kColumns, Decay kDecay>() {
+    constexpr int64_t kBytes = WalkStage<kColumns, kDecay>::bytes(true);
+    take_shared_memory(stream, "gated_delta", delta_walk_back_kernel<kColumns, kDecay>, kBytes);
+    delta_walk_back_kernel<kColumns, kDecay>
         <<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, ptr<Bf16>(d_o), ptr<Bf16>(to.dqkv));
   });
+  if (in.decay() == Decay::of_channels) return delta_channel_gradients(stream, to, d_o, in);
   delta_key_gradients(stream, to, d_o, in);
 }
 

@@ -6,28 +6,29 @@ namespace witan::kernels::cuda {
 namespace {
 
 // S <- e^γ[L-1] S + Σ_j e^(γ[L-1] - γ[j]) k[j] u[j]
-template <class A>
-__device__ void advance_state(A* S, const A* u, const ChunkShared<A>& chunk, int L, int dk) {
+template <class A, Decay kDecay>
+__device__ void advance_state(A* S, const A* u, const ChunkShared<A, kDecay>& chunk, int L, int dk) {
   for (int first = 0; first < dk; first += kL) {
     SliceTile<A> added;
     added.add(
-        min(kL, dk - first), L, [&](int d, int j) { return chunk.k[j * (dk + 1) + first + d] * chunk.left[j]; },
+        min(kL, dk - first), L,
+        [&](int d, int j) { return chunk.k[j * chunk.stride + first + d] * chunk.left_of(j, first + d); },
         [&](int j, int e) { return u[j * kSliceStride + e]; });
     added.each(min(kL, dk - first), [&](int d, int e, A sum) {
       A& state = S[(first + d) * kSliceStride + e];
-      state = chunk.grown[L - 1] * state + sum;
+      state = chunk.grown_of(L - 1, first + d) * state + sum;
     });
   }
 }
 
-template <class T, class A>
-__device__ void write_outputs(T* o, const A* S, const A* u, const A* links, const ChunkShared<A>& chunk,
+template <class T, class A, Decay kDecay>
+__device__ void write_outputs(T* o, const A* S, const A* u, const A* links, const ChunkShared<A, kDecay>& chunk,
                               const DeltaRows<T>& in, int64_t first, int L, int head, int slice) {
   SliceTile<A> tile;
   tile.add(
-      L, in.dk, [&](int i, int d) { return chunk.q[i * (in.dk + 1) + d]; },
+      L, in.dk, [&](int i, int d) { return chunk.grown_row(chunk.q, i, d); },
       [&](int d, int e) { return S[d * kSliceStride + e]; });
-  tile.each(L, [&](int i, int, A& sum) { sum *= chunk.grown[i]; });
+  tile.each(L, [&](int i, int, A& sum) { sum *= chunk.grown_sum(i); });
   tile.add(
       L, L, [&](int i, int j) { return links[i * kLinkStride + j]; },
       [&](int j, int e) { return u[j * kSliceStride + e]; });
@@ -38,14 +39,14 @@ __device__ void write_outputs(T* o, const A* S, const A* u, const A* links, cons
 
 // o, and the state after the last token; with kStates instead the states before chunks that are not their document's
 // first, in their slots.
-template <bool kStates, class T>
+template <bool kStates, Decay kDecay, class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     gated_delta_forward_kernel(T* o, Acc<T>* last, Acc<T>* states, const Acc<T>* before, DeltaRows<T> in) {
   using A = Acc<T>;
   extern __shared__ unsigned char memory[];
   __shared__ int length;
-  const ChunkShared<A> chunk(reinterpret_cast<A*>(memory), in.dk);
-  A *const links = chunk.left + kL, *const S = links + kL * kLinkStride, *const u = S + in.dk * kSliceStride;
+  const ChunkShared<A, kDecay> chunk(reinterpret_cast<A*>(memory), in.dk);
+  A *const links = chunk.end, *const S = links + kL * kLinkStride, *const u = S + in.dk * kSliceStride;
   const int slice = blockIdx.x * kSlice, head = blockIdx.y;
   const int64_t b = blockIdx.z, slots = (in.S + kL - 1) / kL;
   const auto state_of = [&](A* of, int64_t number, int d, int e) -> A& {
@@ -88,39 +89,46 @@ __global__ void __launch_bounds__(kDeltaThreads)
   }
 }
 
-template <bool kStates, class T>
+template <bool kStates, Decay kDecay, class T>
 void launch_forward(Stream& stream, T* o, Acc<T>* last, Acc<T>* states, const DeltaInputs& in) {
   const DeltaRows<T> rows = delta_rows<T>(in);
-  const int64_t elements =
-      ChunkShared<Acc<T>>::elements(rows.dk) + kL * kLinkStride + (rows.dk + kL) * static_cast<int64_t>(kSliceStride);
+  const int64_t elements = ChunkShared<Acc<T>, kDecay>::elements(rows.dk) + kL * kLinkStride +
+                           (rows.dk + kL) * static_cast<int64_t>(kSliceStride);
   const dim3 grid(static_cast<unsigned>((rows.dv + kSlice - 1) / kSlice), static_cast<unsigned>(rows.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   launch_chunks<Acc<T>>(stream, "gated_delta_forward", "linear_key_head_dim", elements, grid,
-                        gated_delta_forward_kernel<kStates, T>, o, last, states, ptr<const Acc<T>>(in.first), rows);
+                        gated_delta_forward_kernel<kStates, kDecay, T>, o, last, states, ptr<const Acc<T>>(in.first),
+                        rows);
 }
 
 // A block has a head of a run of one token or more, a thread a value channel of its state.
-template <class T>
+template <class T, Decay kDecay>
 __global__ void __launch_bounds__(kDeltaThreads)
     gated_delta_decode_kernel(T* o, Acc<T>* states, DeltaRows<T> in, const int32_t* rows, const int32_t* positions) {
   using A = Acc<T>;
   extern __shared__ unsigned char memory[];
-  const ChunkShared<A> chunk(reinterpret_cast<A*>(memory), in.dk);
+  const ChunkShared<A, kDecay> chunk(reinterpret_cast<A*>(memory), in.dk);
   const int head = blockIdx.y;
   const int64_t t = blockIdx.x;
   if (t > 0 && rows[t - 1] == rows[t]) return;  // within a run, which its first token's block computes
   A* const S = states + (static_cast<int64_t>(rows[t]) * in.H + head) * in.dk * in.dv;
   for (int64_t token = t; token < in.S && rows[token] == rows[t]; ++token) {
     load_chunk(chunk, in, token, 1, head);
-    const A decay = chunk.grown[0], strength = chunk.beta[0];
+    if constexpr (kDecay == Decay::of_channels) {
+      for (int d = threadIdx.x; d < in.dk; d += kDeltaThreads) chunk.gamma[d] = delta_exp(chunk.gamma[d]);
+      __syncthreads();
+    }
+    const auto decay = [&](int d) { return kDecay == Decay::of_head ? chunk.grown[0] : chunk.gamma[d]; };
+    const A strength = chunk.beta[0];
     const bool begins = positions[token] == 0;
     for (int e = threadIdx.x; e < in.dv; e += kDeltaThreads) {
       A held = 0, out = 0;
       if (!begins)
-        for (int d = 0; d < in.dk; ++d) held += chunk.k[d] * S[d * in.dv + e];
-      const A u = strength * (convert<A>(in.value(token, head)[e]) - decay * held);
+        for (int d = 0; d < in.dk; ++d)
+          held += kDecay == Decay::of_head ? chunk.k[d] * S[d * in.dv + e] : decay(d) * chunk.k[d] * S[d * in.dv + e];
+      const A u = strength * (convert<A>(in.value(token, head)[e]) - chunk.grown_sum(0) * held);
       for (int d = 0; d < in.dk; ++d) {
-        const A s = (begins ? A(0) : decay * S[d * in.dv + e]) + chunk.k[d] * u;
+        const A s = (begins ? A(0) : decay(d) * S[d * in.dv + e]) + chunk.k[d] * u;
         S[d * in.dv + e] = s;
         out += chunk.q[d] * s;
       }
@@ -139,24 +147,27 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
     delta_prepare(stream, in, memory);
     return delta_walk(stream, o, last, in, memory);
   }
-  dispatch_device(in.qkv.dtype(),
-                  [&]<class T>() { launch_forward<false, T>(stream, ptr<T>(o), ptr<Acc<T>>(last), nullptr, in); });
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
+    launch_forward<false, kDecay, T>(stream, ptr<T>(o), ptr<Acc<T>>(last), nullptr, in);
+  });
 }
 
 void delta_chunk_states(Stream& stream, const Tensor& states, const DeltaInputs& in) {
-  dispatch_device(in.qkv.dtype(),
-                  [&]<class T>() { launch_forward<true, T>(stream, nullptr, nullptr, ptr<Acc<T>>(states), in); });
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
+    launch_forward<true, kDecay, T>(stream, nullptr, nullptr, ptr<Acc<T>>(states), in);
+  });
 }
 
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
                         const CacheTokens& tokens, const DeltaChunk& /*chunk*/) {
   if (o.elements() == 0) return;
-  dispatch_device(in.qkv.dtype(), [&]<class T>() {
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
     const DeltaRows<T> rows = delta_rows<T>(in);
     const dim3 grid(static_cast<unsigned>(rows.S), static_cast<unsigned>(rows.H));
-    launch_chunks<Acc<T>>(stream, "gated_delta_decode", "linear_key_head_dim", ChunkShared<Acc<T>>::elements(rows.dk),
-                          grid, gated_delta_decode_kernel<T>, ptr<T>(o), ptr<Acc<T>>(states), rows,
-                          ptr<int32_t>(tokens.rows), ptr<int32_t>(tokens.positions));
+    launch_chunks<Acc<T>>(stream, "gated_delta_decode", "linear_key_head_dim",
+                          ChunkShared<Acc<T>, kDecay>::elements(rows.dk), grid, gated_delta_decode_kernel<T, kDecay>,
+                          ptr<T>(o), ptr<Acc<T>>(states), rows, ptr<int32_t>(tokens.rows),
+                          ptr<int32_t>(tokens.positions));
   });
 }
 

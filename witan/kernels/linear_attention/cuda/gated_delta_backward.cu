@@ -1,7 +1,7 @@
 // The backward of the gated delta rule. States before chunks come first, by the forward's kernel. Then a block has a
 // head of a row, and goes from its last chunk to its first, 32 value channels at a time; the gradient of the state that
 // passes between chunks takes the place of the state that was there. The names of gradients are those of the CPU's
-// twin.
+// twin. Gradients of decays of channels are summed in dg, by the threads that sum those of queries and keys.
 #include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
 #include "witan/kernels/linear_attention/cuda/gated_delta.cuh"
 
@@ -17,7 +17,7 @@ struct BackwardOutputs {
 };
 
 // The shared memory of a block beside the chunk.
-template <class A>
+template <class A, Decay kDecay>
 struct BackwardShared {
   A *of_keys, *of_queries;  // links [kL, kLinkStride]
   A *u, *du, *dout, *x;     // [kL, kSliceStride]
@@ -25,7 +25,7 @@ struct BackwardShared {
   A *dgamma, *dbeta;        // [kL]
 
   static int64_t elements(int dk) {
-    return ChunkShared<A>::elements(dk) + 2 * kL * kLinkStride + (4 * kL + 2 * dk) * kSliceStride + 2 * kL;
+    return ChunkShared<A, kDecay>::elements(dk) + 2 * kL * kLinkStride + (4 * kL + 2 * dk) * kSliceStride + 2 * kL;
   }
   __device__ BackwardShared(A* memory, int dk)
       : of_keys(memory),
@@ -40,13 +40,14 @@ struct BackwardShared {
         dbeta(dgamma + kL) {}
 };
 
-template <class T>
+template <class T, Decay kDecay>
 class ChunkBackward {
  public:
   using A = Acc<T>;
+  static constexpr bool kOfHead = kDecay == Decay::of_head;
 
   __device__ ChunkBackward(const DeltaRows<T>& in, const BackwardOutputs<T>& to, const T* d_o, A* memory)
-      : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.left + kL, in.dk) {}
+      : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.end, in.dk) {}
 
   __device__ void run(const ChunkPlace& place) {
     load_chunk(chunk_, in_, place.first(in_.S), place.L, place.head);
@@ -92,9 +93,9 @@ class ChunkBackward {
     find_residuals(at_.x, chunk_, in_, at_.S, first, place.L, place.head, slice);
     SliceTile<A> du;
     du.add(
-        place.L, in_.dk, [&](int j, int d) { return chunk_.k[j * (in_.dk + 1) + d]; },
+        place.L, in_.dk, [&](int j, int d) { return chunk_.left_row(chunk_.k, j, d); },
         [&](int d, int e) { return at_.dS[d * kSliceStride + e]; });
-    du.each(place.L, [&](int j, int, A& sum) { sum *= chunk_.left[j]; });
+    du.each(place.L, [&](int j, int, A& sum) { sum *= chunk_.left_sum(j); });
     du.add(
         place.L, place.L, [&](int j, int i) { return at_.of_queries[i * kLinkStride + j]; },
         [&](int i, int e) { return at_.dout[i * kSliceStride + e]; });
@@ -118,6 +119,13 @@ class ChunkBackward {
     }
     A pulls[kTileRows] = {}, ends[kTileRows] = {};  // of the thread's tokens and channels
     for (int first = 0; first < in_.dk; first += kL) add_key_gradients(place, slice, first, pulls, ends);
+    if constexpr (kOfHead)
+      add_pulls(place, pulls, ends);
+    else
+      add_to_ends(place);
+  }
+  // Sums over the channels of tokens what outputs, residuals and the state after the chunk give γ.
+  __device__ void add_pulls(const ChunkPlace& place, const A (&pulls)[kTileRows], const A (&ends)[kTileRows]) {
     A end = 0;
 #pragma unroll
     for (int r = 0; r < kTileRows; ++r) {
@@ -146,21 +154,47 @@ class ChunkBackward {
     for (int r = 0; r < kTileRows; ++r) {
       const int i = LinkTile<A>::row(r);
       if (i >= place.L) continue;
-      const A grown = chunk_.grown[i], left = chunk_.left[i], back = chunk_.beta[i] * grown;
 #pragma unroll
       for (int c = 0; c < kTileRows; ++c) {
         const int d = first + LinkTile<A>::column(c);
         if (d >= in_.dk) continue;
+        const A grown = chunk_.grown_of(i, d), left = chunk_.left_of(i, d), back = chunk_.beta[i] * grown;
         const A key = chunk_.k[i * (in_.dk + 1) + d];
         const A dq = grown * outputs.sum[r][c], of_residual = back * residuals.sum[r][c],
                 of_state = left * after.sum[r][c];
-        pulls[r] += dq * chunk_.q[i * (in_.dk + 1) + d] - of_residual * key;
-        ends[r] += of_state * key;
+        if constexpr (kOfHead) {
+          pulls[r] += dq * chunk_.q[i * (in_.dk + 1) + d] - of_residual * key;
+          ends[r] += of_state * key;
+        } else {
+          A& pull = decay_gradient(place, i, d);
+          pull = dq * chunk_.q[i * (in_.dk + 1) + d] - (of_residual + of_state) * key + (slice == 0 ? A(0) : pull);
+        }
         A* const to = share(place, i) + d;
         to[0] = dq + (slice == 0 ? A(0) : to[0]);
         to[in_.dk] = of_state - of_residual + (slice == 0 ? A(0) : to[in_.dk]);
       }
     }
+  }
+  // Of γ, and finally of g.
+  __device__ A& decay_gradient(const ChunkPlace& place, int i, int d) const {
+    return to_.dg[((place.first(in_.S) + i) * in_.H + place.head) * in_.dk + d];
+  }
+  // The same as add_to_end() for decays of channels, of which a thread has one.
+  __device__ void add_to_ends(const ChunkPlace& place) {
+    __syncthreads();
+    for (int d = threadIdx.x; d < in_.dk; d += kDeltaThreads) {
+      const A* const dS = at_.dS + d * kSliceStride;
+      A sum = 0;
+      for (int e = 0; e < kSlice; ++e) sum += at_.S[d * kSliceStride + e] * dS[e];
+      sum *= chunk_.grown_of(place.L - 1, d);
+      for (int i = 0; i < place.L; ++i) {
+        A written = 0;
+        for (int e = 0; e < kSlice; ++e) written += at_.u[i * kSliceStride + e] * dS[e];
+        sum += chunk_.left_row(chunk_.k, i, d) * chunk_.left_sum(i) * written;
+      }
+      decay_gradient(place, place.L - 1, d) += sum;
+    }
+    __syncthreads();
   }
   // Adds to the last token's dγ what comes from the state after the chunk: `end` of all threads, and e^γ[L-1] S.dS.
   __device__ void add_to_end(const ChunkPlace& place, A end) {
@@ -188,21 +222,24 @@ class ChunkBackward {
       SliceTile<A> before;
       before.add(
           min(kL, in_.dk - begin), place.L,
-          [&](int d, int i) { return chunk_.grown[i] * chunk_.q[i * (in_.dk + 1) + begin + d]; },
+          [&](int d, int i) { return chunk_.grown_of(i, begin + d) * chunk_.q[i * (in_.dk + 1) + begin + d]; },
           [&](int i, int e) { return at_.dout[i * kSliceStride + e]; });
       before.add(
           min(kL, in_.dk - begin), place.L,
-          [&](int d, int i) { return -chunk_.grown[i] * chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + begin + d]; },
+          [&](int d, int i) {
+            return -chunk_.grown_of(i, begin + d) * chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + begin + d];
+          },
           [&](int i, int e) { return at_.du[i * kSliceStride + e]; });
       before.each(min(kL, in_.dk - begin), [&](int d, int e, A sum) {
-        const A after = chunk_.grown[place.L - 1] * at_.dS[(begin + d) * kSliceStride + e];
+        const A after = chunk_.grown_of(place.L - 1, begin + d) * at_.dS[(begin + d) * kSliceStride + e];
         if (slice + e < in_.dv) state(place, place.begin, begin + d, slice + e) = after + sum;
       });
     }
     __syncthreads();
   }
 
-  // Turns links into their gradients times e^(γ[i] - γ[j]), and adds what they give β, γ, queries and keys.
+  // Turns links into their gradients times e^(γ[i] - γ[j]), unless that belongs to channels, and adds what they give β,
+  // γ, queries and keys.
   __device__ void add_links(const ChunkPlace& place) {
     A *const of_gamma = at_.u, *const of_beta = at_.u + kL * kLinkStride;  // over u, du, dout and x
     static_assert(2 * kL * kLinkStride <= 4 * kL * kSliceStride);
@@ -213,7 +250,7 @@ class ChunkBackward {
         const int i = LinkTile<A>::row(r), j = LinkTile<A>::column(c), at = i * kLinkStride + j;
         if (i >= place.L || j >= place.L) continue;
         const A of_key = j < i ? of_key_pairs_.sum[r][c] : A(0), of_query = j <= i ? of_query_pairs_.sum[r][c] : A(0);
-        const A decay = j <= i ? chunk_.between(i, j) : A(0), strength = chunk_.beta[i];
+        const A decay = j <= i ? (kOfHead ? chunk_.between(i, j, 0) : A(1)) : A(0), strength = chunk_.beta[i];
         of_beta[at] = of_key * at_.of_keys[at];
         of_gamma[at] = strength * of_beta[at] + of_query * at_.of_queries[at];
         at_.of_keys[at] = strength * of_key * decay;
@@ -228,8 +265,16 @@ class ChunkBackward {
         decay += of_gamma[i * kLinkStride + j] - of_gamma[j * kLinkStride + i];
       }
       at_.dbeta[i] += strength;
-      at_.dgamma[i] += decay;
+      if constexpr (kOfHead) at_.dgamma[i] += decay;
     }
+    if constexpr (kOfHead)
+      multiply_links(place);
+    else
+      add_decayed_links(place);
+    __syncthreads();
+  }
+  // What links give queries and keys.
+  __device__ void multiply_links(const ChunkPlace& place) {
     for (int begin = 0; begin < in_.dk; begin += kL) {
       const int stride = in_.dk + 1;
       const auto clamped = [&](int d) { return min(begin + d, in_.dk - 1); };
@@ -251,11 +296,41 @@ class ChunkBackward {
       add(dq, 0);
       add(dk, in_.dk);
     }
-    __syncthreads();
+  }
+  // What links of decays of channels give queries, keys and γ; a thread has the channels of add_key_gradients().
+  __device__ void add_decayed_links(const ChunkPlace& place) {
+    for (int begin = 0; begin < in_.dk; begin += kL)
+#pragma unroll 1
+      for (int r = 0; r < kTileRows; ++r)
+#pragma unroll 1
+        for (int c = 0; c < kTileRows; ++c) {
+          const int i = LinkTile<A>::row(r), d = begin + LinkTile<A>::column(c);
+          if (i < place.L && d < in_.dk) add_decayed_links(place, i, d);
+        }
+  }
+  __device__ void add_decayed_links(const ChunkPlace& place, int i, int d) {
+    const A query = chunk_.q[i * chunk_.stride + d], key = chunk_.k[i * chunk_.stride + d];
+    A dq = 0, later = 0, earlier = 0;  // of the query, and of the key in its own row and in those of later tokens
+    for (int j = 0; j < i; ++j) {
+      const A before = chunk_.between(i, j, d) * chunk_.k[j * chunk_.stride + d];
+      dq += at_.of_queries[i * kLinkStride + j] * before;
+      earlier += at_.of_keys[i * kLinkStride + j] * before;
+    }
+    for (int j = i + 1; j < place.L; ++j)
+      later += chunk_.between(j, i, d) * (at_.of_queries[j * kLinkStride + i] * chunk_.q[j * chunk_.stride + d] +
+                                          at_.of_keys[j * kLinkStride + i] * chunk_.k[j * chunk_.stride + d]);
+    A* const to = share(place, i) + d;
+    const A own = at_.of_queries[i * kLinkStride + i];  // without a decay
+    to[0] += dq + own * key;
+    to[in_.dk] += earlier + later + own * query;
+    decay_gradient(place, i, d) += query * dq + key * (earlier - later);
   }
   __device__ void write_gates(const ChunkPlace& place) {
     const int64_t first = place.first(in_.S);
-    if (threadIdx.x == 0) {
+    if constexpr (!kOfHead) {
+      for (int d = threadIdx.x; d < in_.dk; d += kDeltaThreads)
+        for (int i = place.L - 2; i >= 0; --i) decay_gradient(place, i, d) += decay_gradient(place, i + 1, d);
+    } else if (threadIdx.x == 0) {
       A sum = 0;
       for (int i = place.L - 1; i >= 0; --i) {
         sum += at_.dgamma[i];
@@ -269,16 +344,16 @@ class ChunkBackward {
   const DeltaRows<T>& in_;
   const BackwardOutputs<T>& to_;
   const T* d_o_;
-  ChunkShared<A> chunk_;
-  BackwardShared<A> at_;
+  ChunkShared<A, kDecay> chunk_;
+  BackwardShared<A, kDecay> at_;
   LinkTile<A> of_key_pairs_, of_query_pairs_;  // gradients of links, of keys without β
 };
 
-template <class T>
+template <class T, Decay kDecay>
 __global__ void __launch_bounds__(kDeltaThreads)
     gated_delta_backward_kernel(BackwardOutputs<T> to, const T* d_o, DeltaRows<T> in) {
   extern __shared__ unsigned char memory[];
-  ChunkBackward<T> backward(in, to, d_o, reinterpret_cast<Acc<T>*>(memory));
+  ChunkBackward<T, kDecay> backward(in, to, d_o, reinterpret_cast<Acc<T>*>(memory));
   for_chunks_back(in, [&](const ChunkPlace& place) { backward.run(place); });
 }
 
@@ -318,14 +393,15 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
   if (d_o.elements() == 0) return;
   if (to.memory.inverse.defined()) return delta_walk_back(stream, to, d_o, in);
   delta_chunk_states(stream, to.memory.states, in);
-  dispatch_device(in.qkv.dtype(), [&]<class T>() {
+  dispatch_delta(in, [&]<class T, Decay kDecay>() {
     using A = Acc<T>;
     const DeltaRows<T> rows = delta_rows<T>(in);
     const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.memory.states),
                                      ptr<A>(to.memory.shares)};
     const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));
-    launch_chunks<A>(stream, "gated_delta_backward", "linear_key_head_dim", BackwardShared<A>::elements(rows.dk), grid,
-                     gated_delta_backward_kernel<T>, outputs, ptr<T>(d_o), rows);
+    launch_chunks<A>(stream, "gated_delta_backward", "linear_key_head_dim",
+                     BackwardShared<A, kDecay>::elements(rows.dk), grid, gated_delta_backward_kernel<T, kDecay>,
+                     outputs, ptr<T>(d_o), rows);
     const int64_t tokens = in.qkv.size(0) * in.qkv.size(1), warps = tokens * rows.G * 2;
     delta_key_gradients_kernel<T>
         <<<static_cast<unsigned>((warps + kDeltaWarps - 1) / kDeltaWarps), kDeltaThreads, 0, native(stream)>>>(

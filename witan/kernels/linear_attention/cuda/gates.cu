@@ -1,4 +1,4 @@
-// A thread has a head of a token.
+// A thread has a decay of a token, of a head or of one of its channels.
 #include "witan/kernels/linear_attention/cuda/documents.cuh"
 #include "witan/kernels/linear_attention/gated_delta.h"
 
@@ -32,10 +32,10 @@ template <class T>
 struct GateInputs {
   const T *a, *b;
   const Acc<T>*A, *bias;
-  int64_t H;
+  int64_t C, of_head, strengths;  // decays of a token and of a head in it; the elements of b
 
-  __device__ Acc<T> input(int64_t t, int64_t h) const { return convert<Acc<T>>(a[t * H + h]) + bias[h]; }
-  __device__ Acc<T> rate(int64_t h) const { return -exact_exp(A[h]); }
+  __device__ Acc<T> input(int64_t t, int64_t c) const { return convert<Acc<T>>(a[t * C + c]) + bias[c]; }
+  __device__ Acc<T> rate(int64_t c) const { return -exact_exp(A[of_head == 1 ? c : c / of_head]); }
 };
 
 template <class T>
@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(kThreads)
     delta_gates_forward_kernel(Acc<T>* g, Acc<T>* beta, GateInputs<T> in, int64_t elements) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= elements) return;
-  const int64_t t = i / in.H, h = i % in.H;
-  g[i] = in.rate(h) * softplus(in.input(t, h));
-  beta[i] = exact_sigmoid(convert<Acc<T>>(in.b[i]));
+  const int64_t t = i / in.C, c = i % in.C;
+  g[i] = in.rate(c) * softplus(in.input(t, c));
+  if (i < in.strengths) beta[i] = exact_sigmoid(convert<Acc<T>>(in.b[i]));
 }
 
 template <class T>
@@ -55,9 +55,10 @@ __global__ void __launch_bounds__(kThreads)
   using A = Acc<T>;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= elements) return;
-  const int64_t t = i / in.H, h = i % in.H;
+  const int64_t t = i / in.C, c = i % in.C;
+  da[i] = convert<T>(dg[i] * in.rate(c) * exact_sigmoid(in.input(t, c)));
+  if (i >= in.strengths) return;
   const A open = exact_sigmoid(convert<A>(in.b[i]));
-  da[i] = convert<T>(dg[i] * in.rate(h) * exact_sigmoid(in.input(t, h)));
   db[i] = convert<T>(dbeta[i] * open * (A(1) - open));
 }
 
@@ -65,18 +66,45 @@ template <class T>
 struct RateTerm {
   GateInputs<T> in;
   const Acc<T>* dg;
-  __device__ Acc<T> operator()(int64_t t, int64_t h) const {
-    return dg[t * in.H + h] * in.rate(h) * softplus(in.input(t, h));
+  __device__ Acc<T> operator()(int64_t t, int64_t c) const {
+    return dg[t * in.C + c] * in.rate(c) * softplus(in.input(t, c));
   }
 };
 template <class T>
 struct BiasTerm {
   GateInputs<T> in;
   const Acc<T>* dg;
-  __device__ Acc<T> operator()(int64_t t, int64_t h) const {
-    return dg[t * in.H + h] * in.rate(h) * exact_sigmoid(in.input(t, h));
+  __device__ Acc<T> operator()(int64_t t, int64_t c) const {
+    return dg[t * in.C + c] * in.rate(c) * exact_sigmoid(in.input(t, c));
   }
 };
+
+// partials[strip, h] = the sum of term(t, c) over the strip's tokens t and the channels c of head h. A block has a head
+// of a strip.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_heads_kernel(Acc<T>* partials, RateTerm<T> term, int64_t rows, int64_t strip_rows) {
+  __shared__ Acc<T> shared[kThreads / 32];
+  const int of_head = static_cast<int>(term.in.of_head);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * of_head, begin = blockIdx.y * strip_rows;
+  const int elements = static_cast<int>(min(strip_rows, rows - begin)) * of_head;
+  Acc<T> sum = 0;
+  for (int at = static_cast<int>(threadIdx.x); at < elements; at += kThreads)
+    sum += term(begin + at / of_head, first + at % of_head);
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) partials[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
+}
+
+// dA of decays of channels.
+template <class T>
+void sum_heads(Stream& stream, const Tensor& to, Write write, int64_t rows, const RateTerm<T>& term) {
+  constexpr int64_t kLeastRows = 64, kMostStrips = 256;
+  const int64_t H = to.elements(), strips = std::clamp<int64_t>((rows + kLeastRows - 1) / kLeastRows, 1, kMostStrips);
+  const Strips<Acc<T>> partials(stream, strips, H);
+  const dim3 grid(static_cast<unsigned>(H), static_cast<unsigned>(strips));
+  sum_heads_kernel<T><<<grid, kThreads, 0, native(stream)>>>(partials.strips, term, rows, (rows + strips - 1) / strips);
+  add_strips(stream, to, write, partials);
+}
 
 unsigned blocks_of_threads(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
@@ -84,7 +112,8 @@ unsigned blocks_of_threads(int64_t threads) {
 
 template <class T>
 GateInputs<T> gate_inputs(const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
-  return {ptr<T>(a), ptr<T>(b), ptr<Acc<T>>(A), ptr<Acc<T>>(bias), a.shape().last()};
+  const int64_t C = a.shape().last();
+  return {ptr<T>(a), ptr<T>(b), ptr<Acc<T>>(A), ptr<Acc<T>>(bias), C, C / b.shape().last(), b.elements()};
 }
 
 }  // namespace
@@ -100,14 +129,16 @@ void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, co
 
 void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Tensor& dg, const Tensor& dbeta,
                           const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
-  const auto [rows, H] = a.shape().as_rows();
-  dispatch_device(a.dtype(), [&, T_ = rows, elements = rows * H]<class T>() {
+  const auto [rows, C] = a.shape().as_rows();
+  dispatch_device(a.dtype(), [&, T_ = rows, elements = rows * C]<class T>() {
     const GateInputs<T> in = gate_inputs<T>(a, b, A, bias);
     const Acc<T>* const of_g = ptr<Acc<T>>(dg);
     if (elements > 0)
       delta_gates_backward_kernel<T><<<blocks_of_threads(elements), kThreads, 0, native(stream)>>>(
           ptr<T>(to.da), ptr<T>(to.db), of_g, ptr<Acc<T>>(dbeta), in, elements);
-    if (to.dA.defined()) sum_terms<Acc<T>>(stream, to.dA, to.write_A, T_, RateTerm<T>{in, of_g});
+    const RateTerm<T> of_rate{in, of_g};
+    if (to.dA.defined() && in.of_head == 1) sum_terms<Acc<T>>(stream, to.dA, to.write_A, T_, of_rate);
+    if (to.dA.defined() && in.of_head > 1) sum_heads<T>(stream, to.dA, to.write_A, T_, of_rate);
     if (to.dbias.defined()) sum_terms<Acc<T>>(stream, to.dbias, to.write_bias, T_, BiasTerm<T>{in, of_g});
   });
 }
