@@ -11,10 +11,11 @@ namespace witan::kernels::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// γ [64, kColumns] of a chunk. Rows of different tokens lie in different banks.
-template <int kColumns>
+// γ [64, kColumns] of a chunk. A padding of 8 spreads a warp's reads over the banks for operands whose registers hold
+// pairs of channels, a padding of 4 for those with pairs of tokens (RightDecays).
+template <int kColumns, int kPadding>
 struct ChannelGamma {
-  static constexpr int kRow = kColumns + 4;
+  static constexpr int kRow = kColumns + kPadding;
   static constexpr int64_t kBytes = kTileL * kRow * static_cast<int64_t>(sizeof(float));
   float* at;
 
@@ -50,9 +51,9 @@ __device__ __forceinline__ uint32_t scaled_pair(uint32_t x, const float2& by) {
 }
 
 // Of left_operand(), whose rows are tokens i: times e^(γ[i] - γ[r]).
-template <int kColumns>
-__device__ __forceinline__ FragmentA grown_left(const SharedTile<kColumns>& x, const ChannelGamma<kColumns>& gamma,
-                                                int row, int d, int r) {
+template <int kColumns, class Gamma>
+__device__ __forceinline__ FragmentA grown_left(const SharedTile<kColumns>& x, const Gamma& gamma, int row, int d,
+                                                int r) {
   FragmentA out = left_operand(x, row, d);
   const int i = row + warp_lane() / 4, column = d + warp_lane() % 4 * 2;
 #pragma unroll
@@ -63,10 +64,9 @@ __device__ __forceinline__ FragmentA grown_left(const SharedTile<kColumns>& x, c
   return out;
 }
 // Of right_transposed(), whose columns are tokens j: times e^(γ[r] - γ[j]).
-template <int kColumns>
-__device__ __forceinline__ FragmentPair left_right_transposed(const SharedTile<kColumns>& x,
-                                                              const ChannelGamma<kColumns>& gamma, int row, int d,
-                                                              int r) {
+template <int kColumns, class Gamma>
+__device__ __forceinline__ FragmentPair left_right_transposed(const SharedTile<kColumns>& x, const Gamma& gamma,
+                                                              int row, int d, int r) {
   FragmentPair out = right_transposed(x, row, d);
   const int j = row + warp_lane() / 4, column = d + warp_lane() % 4 * 2;
 #pragma unroll
@@ -83,8 +83,8 @@ __device__ __forceinline__ FragmentPair left_right_transposed(const SharedTile<k
 struct RightDecays {
   float2 at[2][2];
 
-  template <int kColumns>
-  __device__ __forceinline__ RightDecays(const ChannelGamma<kColumns>& gamma, int row, int d, int r) {
+  template <class Gamma>
+  __device__ __forceinline__ RightDecays(const Gamma& gamma, int row, int d, int r) {
     const int j = row + warp_lane() % 4 * 2, column = d + warp_lane() / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

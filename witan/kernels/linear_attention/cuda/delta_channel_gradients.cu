@@ -31,14 +31,15 @@ struct ChannelNumbers {
 
 template <int kColumns>
 struct GradientShared {
+  using Gamma = ChannelGamma<kColumns, 4>;
   static constexpr int kStage = 2 * kColumns * kPart + 3 * kTileL * kPart;
   static constexpr int kElements = 2 * kTileL * kColumns + 2 * kStage + 2 * kTileL * kTileL;
-  static constexpr int64_t kBytes = kElements * static_cast<int64_t>(sizeof(Bf16)) + ChannelGamma<kColumns>::kBytes +
-                                    sizeof(ChannelNumbers<kColumns>);
+  static constexpr int64_t kBytes =
+      kElements * static_cast<int64_t>(sizeof(Bf16)) + Gamma::kBytes + sizeof(ChannelNumbers<kColumns>);
   SharedTile<kColumns> k, q;
   SharedTile<kTileL> of_links, of_inverse;  // P~ and M~
   Bf16* stages;
-  ChannelGamma<kColumns> gamma;
+  Gamma gamma;
   ChannelNumbers<kColumns>& numbers;
   __device__ explicit GradientShared(unsigned char* memory)
       : k{reinterpret_cast<Bf16*>(memory)},
@@ -47,11 +48,11 @@ struct GradientShared {
         of_inverse{of_links.at + kTileL * kTileL},
         stages(of_inverse.at + kTileL * kTileL),
         gamma{reinterpret_cast<float*>(stages + 2 * kStage)},
-        numbers(*reinterpret_cast<ChannelNumbers<kColumns>*>(gamma.at + kTileL * ChannelGamma<kColumns>::kRow)) {}
+        numbers(*reinterpret_cast<ChannelNumbers<kColumns>*>(gamma.at + kTileL * Gamma::kRow)) {}
   // The three sums of a token's channels, in place of the stages.
-  static_assert(3 * ChannelGamma<kColumns>::kBytes <= 2 * kStage * static_cast<int64_t>(sizeof(Bf16)));
+  static_assert(3 * Gamma::kBytes <= 2 * kStage * static_cast<int64_t>(sizeof(Bf16)));
   __device__ float* sums(int which, int i) const {
-    return reinterpret_cast<float*>(stages) + (which * kTileL + i) * ChannelGamma<kColumns>::kRow;
+    return reinterpret_cast<float*>(stages) + (which * kTileL + i) * Gamma::kRow;
   }
 };
 
@@ -215,8 +216,8 @@ class ChannelGradients {
     }
   }
 
-  // Calls body(sums, i, d, n, half) for the pairs of sums of token i and channels d and d + 1: numbers 2 half and
-  // 2 half + 1 of sums.at[n].
+  // Calls body(i, d, n, half) for the lane's pairs of sums: those of token i and channels d and d + 1 are numbers 2
+  // half and 2 half + 1 of sums.at[n].
   template <class Body>
   __device__ __forceinline__ void for_pairs(const Body& body) {
 #pragma unroll

@@ -9,12 +9,12 @@ namespace {
 
 template <int kColumns>
 struct ChannelShared {
-  static constexpr int64_t kBytes = ChannelGamma<kColumns>::kBytes +
-                                    kTileL * kLinkRow * static_cast<int64_t>(sizeof(float)) +
+  using Gamma = ChannelGamma<kColumns, 8>;
+  static constexpr int64_t kBytes = Gamma::kBytes + kTileL * kLinkRow * static_cast<int64_t>(sizeof(float)) +
                                     2 * kTileL * (kColumns + kTileL) * static_cast<int64_t>(sizeof(Bf16));
   SharedTile<kColumns> q, k;
   SharedTile<kTileL> inverse, links;
-  ChannelGamma<kColumns> gamma;
+  Gamma gamma;
   float* A;
   __device__ explicit ChannelShared(unsigned char* memory)
       : q{reinterpret_cast<Bf16*>(memory)},
@@ -22,7 +22,7 @@ struct ChannelShared {
         inverse{k.at + kTileL * kColumns},
         links{inverse.at + kTileL * kTileL},
         gamma{reinterpret_cast<float*>(links.at + kTileL * kTileL)},
-        A(gamma.at + kTileL * ChannelGamma<kColumns>::kRow) {}
+        A(gamma.at + kTileL * Gamma::kRow) {}
 };
 
 // A block has the chunks n, n + gridDim.x … of a head of a row.
@@ -166,10 +166,16 @@ class ChannelPrepare {
                queries = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(at_.q.unit(i, d / 8)));
     const float rk = norms_[0][i], rq = norms_[1][i];
     Pack<uint32_t, 4> grown_keys, left_keys, grown_queries;
+    Pack<float, 4> gamma, last;
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const float2 gamma = at_.gamma.pair(i, d + 2 * n), last = at_.gamma.pair(kTileL - 1, d + 2 * n);
-      const float2 grown = shrink(gamma.x, gamma.y), left = shrink(last.x - gamma.x, last.y - gamma.y);
+      const int pair = n % 2 * 2;
+      if (pair == 0) {
+        gamma = load_pack<float, 4>(at_.gamma.row(i) + d + 2 * n);
+        last = load_pack<float, 4>(at_.gamma.row(kTileL - 1) + d + 2 * n);
+      }
+      const float2 grown = shrink(gamma.at[pair], gamma.at[pair + 1]),
+                   left = shrink(last.at[pair] - gamma.at[pair], last.at[pair + 1] - gamma.at[pair + 1]);
       grown_keys.at[n] = scaled_pair(keys.at[n], {rk * grown.x, rk * grown.y});
       left_keys.at[n] = scaled_pair(keys.at[n], {rk * left.x, rk * left.y});
       grown_queries.at[n] = scaled_pair(queries.at[n], {rq * grown.x, rq * grown.y});
