@@ -60,6 +60,7 @@ ModelConfig without_adapters(ModelConfig model) {
   const ModelConfig defaults;
   model.lora_rank = 0;
   model.lora_alpha = defaults.lora_alpha;
+  model.lora_use_rslora = false;
   model.lora_dropout = 0;
   model.lora_target_modules.clear();
   return model;

@@ -75,7 +75,7 @@ void CheckpointWeights::read(const std::string& name, int64_t first, int64_t cou
 
 void CheckpointWeights::merge_adapters() {
   adapters_ = adapters_of(model_);
-  scale_ = model_.lora_alpha / static_cast<double>(std::max<int64_t>(model_.lora_rank, 1));
+  if (const auto lora = lora_of(model_)) scale_ = lora->scale();
   model_ = without_adapters(std::move(model_));
 }
 

@@ -330,7 +330,13 @@ Fields ModelConfig::fields() {
       Field{"lora_rank", &lora_rank,
             "Rank of LoRA adapters: they are trained, and the model's own parameters are frozen; 0: no adapters"}
           .between(0, 1 << 16),
-      Field{"lora_alpha", &lora_alpha, "The output of adapters is scaled by lora_alpha / lora_rank"}.above(0),
+      Field{"lora_alpha", &lora_alpha,
+            "The output of adapters is scaled by lora_alpha / lora_rank, or with lora_use_rslora by lora_alpha / "
+            "sqrt(lora_rank)"}
+          .above(0),
+      Field{"lora_use_rslora", &lora_use_rslora,
+            "Scale adapters by lora_alpha / sqrt(lora_rank), so that the step of their output does not shrink as the "
+            "rank grows"},
       Field{"lora_dropout", &lora_dropout, "Dropout probability of the input of adapters"}.at_least(0),
       Field{
           "lora_target_modules", &lora_target_modules,
@@ -565,7 +571,7 @@ std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
   if (config.lora_rank == 0) return nullptr;
   if (targets.empty() || std::ranges::find(targets, "all") != targets.end()) targets = names;
   return std::make_shared<const LoraConfig>(
-      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets)});
+      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_use_rslora, config.lora_dropout, std::move(targets)});
 }
 
 Freeze::Freeze(const ModelConfig& config)

@@ -53,9 +53,9 @@ struct ModelConfig {
   int64_t vocab_size = 0;  // tokens; 0: the tokenizer's
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 1;
-  double hidden_dropout = 0;     // of the embedding and of the outputs of attention and MLP
-  bool add_bias_linear = false;  // biases in the projections of attention and MLP
-  bool add_mlp_bias = false;     // biases in dense MLPs only
+  double hidden_dropout = 0;       // of the embedding and of the outputs of attention and MLP
+  bool add_bias_linear = false;    // biases in the projections of attention and MLP
+  bool add_mlp_bias = false;       // biases in dense MLPs only
   std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
@@ -86,6 +86,7 @@ struct ModelConfig {
   double mtp_loss_scaling_factor = 0.1;  // coefficient of the mean of their losses
   int64_t lora_rank = 0;                 // 0: no adapters
   double lora_alpha = 32;                // the adapters' output is scaled by lora_alpha / lora_rank
+  bool lora_use_rslora = false;          // and by lora_alpha / sqrt(lora_rank) instead
   double lora_dropout = 0;               // of the adapters' input
   std::string lora_target_modules;       // matrices with adapters, separated by commas; empty: all
   std::string freeze;                    // patterns of parameters that are not trained, separated by commas

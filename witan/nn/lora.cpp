@@ -26,6 +26,11 @@ Builder of_dropout(const Builder& builder, const Divided& divided) {
 
 }  // namespace
 
+double LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+}
+
 bool LoraConfig::adapts(std::string_view name) const {
   return std::ranges::find(targets, name) != targets.end();
 }

@@ -20,10 +20,11 @@ namespace witan {
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 0;
+  bool rank_stabilized = false;      // rsLoRA (Kalajdzievski, 2023, arXiv:2312.03732)
   double dropout = 0;                // of A's input
   std::vector<std::string> targets;  // names of matrices: "q_proj", "gate_proj"
 
-  double scale() const { return alpha / static_cast<double>(rank); }
+  double scale() const;
   bool adapts(std::string_view name) const;
 };
 // All names that may be targets, in token mixers of every kind, MLPs, experts and embeddings for each layer.

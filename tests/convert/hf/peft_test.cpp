@@ -213,6 +213,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
     config_ = source_.model();
     config_.lora_rank = config["r"];
     config_.lora_alpha = config["lora_alpha"];
+    config_.lora_use_rslora = config["use_rslora"];
     config_.lora_target_modules = peft_model(GetParam()).targets;
     model_ = std::make_unique<Transformer>(rank_.stream, config_, 0, alone_);
     load_tensors(open_checkpoint(folder_ / "base/step-0"), stored_of(*model_, false));
@@ -365,8 +366,8 @@ TEST_P(Peft, AdaptersRoundTrip) {
   EXPECT_EQ(ledger.target.size(), adapters_.size());
   const auto written = nlohmann::json::parse(read_file(folder_ / "out/adapter_config.json")),
              expected = nlohmann::json::parse(read_file(golden_adapters(GetParam()) / "adapter_config.json"));
-  for (const char* key : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out",
-                          "rank_pattern", "alpha_pattern"})
+  for (const char* key : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias",
+                          "fan_in_fan_out", "rank_pattern", "alpha_pattern"})
     EXPECT_EQ(written[key], expected[key]) << key;
   const auto words = [](const nlohmann::json& list) {
     return list.is_null() ? std::set<std::string>() : std::set<std::string>(list.begin(), list.end());
@@ -414,7 +415,7 @@ TEST_P(Peft, MergedWeightsMatchTheFormulaBitwise) {
             for (int64_t k = 0; k < of.rank(); ++k)
               sum = std::fma(b[(e * of.out() + n) * of.rank() + k], a[(e * of.rank() + k) * of.in() + i], sum);
             float& to = expected[static_cast<size_t>((e * rows + of.first_row + n) * of.in() + i)];
-            to = std::fma(static_cast<float>(config_.lora_alpha / static_cast<double>(config_.lora_rank)), sum, to);
+            to = std::fma(static_cast<float>(lora_of(config_)->scale()), sum, to);
           }
     }
     const HeldTensor found = weights.whole(name);

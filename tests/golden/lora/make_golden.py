@@ -5,7 +5,7 @@ saves them (adapter_config.json, adapter_model.safetensors; both factors random)
 tokens 1 to S - 1 (gradient.safetensors, by the names of adapter_model.safetensors); in float64 where ../convert's are,
 one model in a process.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (5.24.0 but for llama and olmoe), peft 0.21.2,
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.24.0 (5.23.0 for llama), peft 0.21.2,
 safetensors 0.8.0, float32. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`.
 `make_golden.py --check BASE ADAPTERS MERGED` loads the adapters that `witan export --format peft` wrote on the base
 model, and the folder that `--format hf` wrote of the same run. It fails where their logits differ by more than 1e-5 of
@@ -13,6 +13,7 @@ the largest, or where they are the base's.
 """
 import importlib.util
 import json
+import math
 import pathlib
 import sys
 
@@ -44,7 +45,7 @@ JOINED = {
 }
 MODELS = {
     "llama": dict(r=3, lora_alpha=6, target_modules=ATTENTION + ["gate_proj", "up_proj", "down_proj"]),
-    "olmoe": dict(r=2, lora_alpha=5, target_modules=ATTENTION, target_parameters=EXPERTS),
+    "olmoe": dict(r=2, lora_alpha=5, use_rslora=True, target_modules=ATTENTION, target_parameters=EXPERTS),
     "qwen3_moe": dict(r=2, lora_alpha=5, target_modules=ATTENTION, target_parameters=EXPERTS + DENSE),
     "deepseek_v3": dict(r=2, lora_alpha=5, target_modules=LATENT, target_parameters=EXPERTS + DENSE + SHARED),
     # PEFT refuses out_proj in models with Mamba-2, which Witan adapts wherever it adapts o_proj.
@@ -60,7 +61,8 @@ MODELS = {
                      target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj"]),
     "deepseek_v4": dict(r=2, lora_alpha=5, target_modules=["q_a_proj", "self_attn.q_b_proj"],
                         target_parameters=EXPERTS + SHARED),
-    "phi3": dict(r=3, lora_alpha=6, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "phi3": dict(r=3, lora_alpha=6, use_rslora=True,
+                 target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
     "gpt2": dict(r=3, lora_alpha=6, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True),
     "granitemoeshared": dict(r=2, lora_alpha=5, target_modules=ATTENTION + ["input_linear", "output_linear"],
                              target_parameters=["block_sparse_moe.experts.gate_up_proj",
@@ -100,9 +102,10 @@ def make(name):
     tokens = load_file(BASES / name / "expected.safetensors")["tokens"]
     joined, keys = JOINED.get(name, {}), MODELS[name]
     times = {path: adapted for path, (_, _, adapted) in joined.items()}
+    factor = math.sqrt if keys.get("use_rslora") else float  # of alpha, so that n times the rank has the same scale
     model = peft.get_peft_model(load(BASES / name), peft.LoraConfig(
         task_type="CAUSAL_LM", **keys, rank_pattern={path: n * keys["r"] for path, n in times.items()},
-        alpha_pattern={path: n * keys["lora_alpha"] for path, n in times.items()}))
+        alpha_pattern={path: factor(n) * keys["lora_alpha"] for path, n in times.items()}))
     generator = torch.Generator().manual_seed(11)
     for key, parameter in model.named_parameters():
         if "lora_" in key:

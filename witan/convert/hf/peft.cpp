@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -249,7 +250,9 @@ class PeftExporter {
         parameters.push_back(module.path);
       if (module.parts.size() == 1) continue;
       ranks[module.path] = module.rank();
-      alphas[module.path] = model.lora_alpha * static_cast<double>(module.parts.size());
+      // PEFT divides by the rank, or its root, which is larger by the number of parts.
+      const auto parts = static_cast<double>(module.parts.size());
+      alphas[module.path] = model.lora_alpha * (model.lora_use_rslora ? std::sqrt(parts) : parts);
     }
     nlohmann::ordered_json json = {
         {"peft_type", "LORA"},
@@ -262,7 +265,7 @@ class PeftExporter {
         {"target_modules", target_modules()},
         {"bias", "none"},
         {"fan_in_fan_out", transposed_},
-        {"use_rslora", false},
+        {"use_rslora", model.lora_use_rslora},
         {"use_dora", false},
         {"modules_to_save", nullptr},
         {"rank_pattern", ranks},
