@@ -83,6 +83,32 @@ TEST(Dropout, IsOffWithoutAStep) {
   EXPECT_NE(values(here.forward(tape, x, randomness).value()), values(there.forward(tape, x, randomness).value()));
 }
 
+// +-alpha / sqrt(L D) whatever part of a sequence of L tokens is here, and nothing without a step.
+TEST(EmbeddingNoise, AddsNoiseOfTheSequencesLength) {
+  Rank rank;
+  const auto drawn = testing::dropout_of(rank, 0.5);
+  Randomness randomness{drawn.seed, drawn.step, drawn.micro_batch};
+  randomness.sequence_length = 64;
+  const EmbeddingNoise noise(builder_of(rank) / "here", 5), never(builder_of(rank) / "here", 0);
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.stream.zeros({2, 64, 10}, DType::f64));
+  EXPECT_EQ(noise.forward(tape, x, {}).value().raw(), x.value().raw());
+  EXPECT_EQ(never.forward(tape, x, randomness).value().raw(), x.value().raw());
+  const std::vector<double> whole = values(noise.forward(tape, x, randomness).value());
+  const double most = 5 / std::sqrt(64 * 10.0);
+  EXPECT_LE(std::ranges::max(whole), most);
+  EXPECT_GT(std::ranges::max(whole), 0.99 * most);
+  EXPECT_LT(std::ranges::min(whole), -0.99 * most);
+  randomness.positions = {.first = 16, .split = 16, .second = 48};
+  const Var part = tape.constant(rank.stream.zeros({2, 32, 10}, DType::f64));
+  const std::vector<double> found = values(noise.forward(tape, part, randomness).value());
+  for (size_t row = 0; row < 2; ++row)
+    for (size_t i = 0; i < 320; ++i) {
+      const size_t position = i / 10 < 16 ? 16 + i / 10 : 32 + i / 10;
+      ASSERT_EQ(found[row * 320 + i], whole[row * 640 + position * 10 + i % 10]);
+    }
+}
+
 TEST(Embedding, LooksUpRowsAndComputesLogits) {
   Rank rank;
   Embedding embedding(builder_of(rank), 7, 4);

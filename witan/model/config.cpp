@@ -235,6 +235,10 @@ Fields ModelConfig::fields() {
       Field{"hidden_dropout", &hidden_dropout,
             "Dropout probability of the embedding and of the outputs of attention and MLP"}
           .at_least(0),
+      Field{"neftune_noise_alpha", &neftune_noise_alpha,
+            "NEFTune: in training, uniform noise is added to embeddings, of at most this divided by the root of "
+            "seq_length times hidden_size; 5 is usual (0: none)"}
+          .at_least(0),
       Field{"add_bias_linear", &add_bias_linear, "Give the linear layers of attention and MLP a bias"},
       Field{"add_mlp_bias", &add_mlp_bias,
             "Give the linear layers of dense MLPs a bias, even if add_bias_linear = false"},

@@ -54,6 +54,7 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 1;
   double hidden_dropout = 0;       // of the embedding and of the outputs of attention and MLP
+  double neftune_noise_alpha = 0;  // of noise on embeddings (EmbeddingNoise); 0: none
   bool add_bias_linear = false;    // biases in the projections of attention and MLP
   bool add_mlp_bias = false;       // biases in dense MLPs only
   std::string init_method = "normal";

@@ -91,6 +91,7 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       layers_(config.layers()),
       tensor_(builder.tensor),
       loss_parallel_(axes.loss_parallel),
+      embedding_noise_(builder / "embedding_noise", config.neftune_noise_alpha),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       last_(stage.last) {
   const auto exchanges = [&](const LayerSpec& layer) {
@@ -264,7 +265,8 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   Embedded embedded;
   if (!x.defined()) {
     embedded = embed(tape, input);
-    x = to_streams(tape, embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness));
+    const Var noisy = embedding_noise_.forward(tape, std::move(embedded.x), input.randomness);
+    x = to_streams(tape, embedding_dropout_.forward(tape, noisy, input.randomness));
   }
   const TokenSource source = source_of(input, input.tokens);
   const auto took = [&](const Block& block, BlockOutput next) {

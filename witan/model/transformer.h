@@ -153,6 +153,7 @@ class Transformer : public Module {
   bool loss_parallel_;                // whether logits stay divided over tensor_
   Stream* tensor_side_ = nullptr;
   Group* exchanges_channels_ = nullptr;  // the context-parallel ranks, if they exchange channels in some layer
+  EmbeddingNoise embedding_noise_;
   Dropout embedding_dropout_;
   bool last_;                                      // whether the last chunk ends with the head
   std::unique_ptr<Embedding> embedding_;           // null on other stages

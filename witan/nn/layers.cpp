@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "witan/autograd/recompute.h"
 #include "witan/base/numbers/rng.h"
@@ -81,10 +82,17 @@ ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool r
   return {sum, forward(tape, sum, rematerialise)};
 }
 
-Dropout::Dropout(const Builder& builder, double p) : p_(p), site_(Philox::stream_of(builder.path)) {
-  if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard)
-    divides_tokens_.emplace(*builder.tensor);
+namespace {
+
+std::optional<TensorAxis> axis_of_tokens(const Builder& builder) {
+  if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard) return builder.tensor;
+  return std::nullopt;
 }
+
+}  // namespace
+
+Dropout::Dropout(const Builder& builder, double p)
+    : p_(p), site_(Philox::stream_of(builder.path)), divides_tokens_(axis_of_tokens(builder)) {}
 
 kernels::DroppedPart part_of(const Randomness& randomness, int64_t positions, int64_t token_elements,
                              const TensorAxis* divides_tokens) {
@@ -112,6 +120,18 @@ Var Dropout::forward(Tape& tape, const Var& x, const Randomness& randomness) con
 kernels::Dropout Dropout::drawn_from(const Randomness& randomness) const {
   if (p_ == 0 || !randomness.step.defined()) return {};
   return {p_, randomness.seed, randomness.step, randomness.micro_batch, site_};
+}
+
+EmbeddingNoise::EmbeddingNoise(const Builder& builder, double alpha)
+    : alpha_(alpha), site_(Philox::stream_of(builder.path)), divides_tokens_(axis_of_tokens(builder)) {}
+
+Var EmbeddingNoise::forward(Tape& tape, const Var& x, const Randomness& randomness) const {
+  if (alpha_ == 0 || !randomness.step.defined()) return x;
+  kernels::Dropout where{0, randomness.seed, randomness.step, randomness.micro_batch, site_};
+  where.part = part_of(randomness, x.size(1), x.size(2), divides_tokens_ ? &*divides_tokens_ : nullptr);
+  const int64_t ranks = divides_tokens_ ? divides_tokens_->group.size() : 1;
+  const int64_t length = randomness.sequence_length > 0 ? randomness.sequence_length : ranks * x.size(1);
+  return ops::jitter(tape, x, where, {alpha_ / std::sqrt(static_cast<double>(length * x.size(2))), true});
 }
 
 namespace {

@@ -82,6 +82,22 @@ class Dropout {
   std::optional<TensorAxis> divides_tokens_;  // none: every rank has all tokens
 };
 
+// NEFTune (Jain et al., 2023, arXiv:2310.05914): uniform noise on embeddings while they are trained on, in
+// +-alpha / sqrt(L D) for sequences of L tokens of D channels.
+class EmbeddingNoise {
+ public:
+  EmbeddingNoise(const Builder& builder, double alpha);
+
+  // x [B, S, D] of the residual stream -> [B, S, D]. A token's noise does not depend on which rank holds it. Returns x
+  // itself if alpha is 0 or the randomness has no step.
+  Var forward(Tape& tape, const Var& x, const Randomness& randomness) const;
+
+ private:
+  double alpha_;
+  uint64_t site_;
+  std::optional<TensorAxis> divides_tokens_;
+};
+
 // The token embedding, and the output head that may share its weight. The ranks of the tensor axis divide the V
 // entries, as evenly as whole entries can be divided, or the channels of every entry.
 class Embedding : public Module {

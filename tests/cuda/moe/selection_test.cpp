@@ -117,14 +117,14 @@ TEST_F(SelectionOnGpu, SinkhornAgreesWithTheCpuAndRepeatsItsBits) {
 
 TEST_F(SelectionOnGpu, JitterMatchesTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
-    for (const int64_t length : {int64_t{0}, int64_t{99}}) {
+    for (const auto& [length, added] : {std::pair{0, false}, {99, false}, {0, true}, {99, true}}) {
       auto where = testing::dropout_of(host, 0);
       if (length > 0) where.part = {.length = length, .whole = 250, .runs = {.first = 17, .split = 30, .second = 101}};
       const Tensor x = host.normal({7, 99}, dtype, "x"), y = host.poisoned({7, 99}, dtype);
       const Tensor on_gpu = poisoned({7, 99}, dtype);
-      kernels::jitter(host.stream, y, x, where, 0.25);
+      kernels::jitter(host.stream, y, x, where, {0.25, added});
       where.step = to_gpu(where.step);
-      kernels::jitter(gpu(), on_gpu, to_gpu(x), where, 0.25);
+      kernels::jitter(gpu(), on_gpu, to_gpu(x), where, {0.25, added});
       EXPECT_TRUE(agree(on_gpu, y, 0, size_of(dtype) == 2 ? 1e-2 : tolerance(dtype)));
     }
 }

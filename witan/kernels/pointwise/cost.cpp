@@ -150,9 +150,9 @@ void fill(Stream& stream, const Tensor& y, double value) {
   WITAN_LAUNCH(stream, fill, (Cost{0, bytes_of(y)}), y, value);
 }
 
-void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, double eps) {
+void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, const Jitter& noise) {
   const Cost cost{2.0 * static_cast<double>(y.elements()), bytes_of(y, x)};
-  WITAN_LAUNCH(stream, jitter, cost, y, x, where, eps);
+  WITAN_LAUNCH(stream, jitter, cost, y, x, where, noise);
 }
 
 void row_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {

@@ -46,11 +46,17 @@ struct Dropout {
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how);
 WITAN_KERNEL_TWINS(dropout)
 
-// Noise on a router's input (Fedus et al., "Switch Transformers", arXiv:2101.03961, 2.2: input jitter).
-// y[e] = x[e] (1 + eps (2 u[e] - 1)),  u[e] = w 2^-32 with the word w that dropout() would compare at the site `where`,
-// whose p is not read;  x, y [..] of one floating dtype, contiguous. y may be x. The
-// gradient is the same map. Parts of a tensor may begin and end anywhere.
-void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, double eps);
+// Uniform noise that multiplies, as on a router's input (Fedus et al., "Switch Transformers", arXiv:2101.03961, 2.2:
+// input jitter), or is added, as to embeddings (Jain et al., "NEFTune", arXiv:2310.05914).
+struct Jitter {
+  double eps = 0;
+  bool added = false;
+};
+
+// y[e] = x[e] (1 + eps n[e]), or x[e] + eps n[e];  n[e] = 2 w 2^-32 - 1 with the word w that dropout() would compare at
+// the site `where`, whose p is not read;  x, y [..] of one floating dtype, contiguous. y may be x. The gradient is the
+// same map of dy if noise multiplies, and dy itself if it is added. Parts of a tensor may begin and end anywhere.
+void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, const Jitter& noise);
 WITAN_KERNEL_TWINS(jitter)
 
 }  // namespace witan::kernels

@@ -189,7 +189,7 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const T
 Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) {
   const kernels::Dropout noise = selection_.jitter(source, x.shape(), axis_ ? &*axis_ : nullptr);
   Var in = input_norm_ ? input_norm_->forward(tape, x, false) : x;
-  if (noise.step.defined()) in = ops::jitter(tape, in, noise, config_.moe_input_jitter_eps);
+  if (noise.step.defined()) in = ops::jitter(tape, in, noise, {config_.moe_input_jitter_eps});
   Var logits = ops::wide_linear(tape, in, tape.parameter(weight_));
   if (input_norm_) logits = ops::scale(tape, logits, 1 / std::sqrt(static_cast<double>(x.shape().last())));
   if (logit_bias_) logits = ops::add_bias(tape, logits, tape.parameter(*logit_bias_));

@@ -32,9 +32,10 @@ Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
   });
 }
 
-Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, double eps) {
-  require<ShapeError>(eps >= 0 && eps < 1, "jitter: eps must be at least 0 and below 1, got ", eps);
-  if (eps == 0) return x;
+Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, const kernels::Jitter& noise) {
+  require<ShapeError>(noise.eps >= 0 && (noise.added || noise.eps < 1),
+                      "jitter: eps must be at least 0 and, of noise that multiplies, below 1, got ", noise.eps);
+  if (noise.eps == 0) return x;
   require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
                       "jitter: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
   require<ShapeError>(
@@ -43,11 +44,12 @@ Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, double eps) 
   require<ShapeError>(where.part.length == 0 || x.value().elements() % where.part.length == 0, "jitter: x ", x.shape(),
                       " is not made of whole rows of ", where.part.length, " elements");
   const Tensor y = tape.stream().empty_like(x.value());
-  kernels::jitter(tape.stream(), y, x.value(), where, eps);
+  kernels::jitter(tape.stream(), y, x.value(), where, noise);
   // `where` may be captured: its step is the run's, and no activation.
-  return tape.record("jitter", y, {x}, [x = tape.slot(x), where, eps](Backward& b, const Tensor& dy) {
+  return tape.record("jitter", y, {x}, [x = tape.slot(x), where, noise](Backward& b, const Tensor& dy) {
+    if (noise.added) return b.add(x, dy);
     const Tensor dx = b.stream().empty_like(dy);
-    kernels::jitter(b.stream(), dx, dy, where, eps);
+    kernels::jitter(b.stream(), dx, dy, where, noise);
     b.add(x, dx);
   });
 }

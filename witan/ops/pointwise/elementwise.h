@@ -45,8 +45,8 @@ Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how);
 // Throws ShapeError unless p is in [0, 1) and, for p above 0, the step is defined.
 void check_dropout(const char* op, const kernels::Dropout& how);
 
-// A router's input x [..], floating and contiguous, times noise in [1 - eps, 1 + eps) -> [..];  eps in [0, 1). Returns
-// x itself if eps is 0.
-Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, double eps);
+// x [..], floating and contiguous, times noise in [1 - eps, 1 + eps), eps below 1, or with noise in [-eps, eps) added
+// -> [..];  mathematics in kernels/pointwise/dropout.h. Returns x itself if eps is 0.
+Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, const kernels::Jitter& noise);
 
 }  // namespace witan::ops

@@ -115,7 +115,7 @@ bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 6> keys = {
       "micro_batch_size", "global_batch_size", "rampup_batch_size", "decrease_batch_size_if_needed", "seed",
       "reference"};
-  constexpr std::array<std::string_view, 15> free = {"recompute_granularity",
+  constexpr std::array<std::string_view, 16> free = {"recompute_granularity",
                                                      "recompute_modules",
                                                      "moe_grouped_gemm",
                                                      "moe_expert_backend",
@@ -123,6 +123,7 @@ bool is_identity(const Field& field) {
                                                      "moe_exchange_factor",
                                                      "moe_token_dispatcher_type",
                                                      "hidden_dropout",
+                                                     "neftune_noise_alpha",
                                                      "attention_dropout",
                                                      "lora_dropout",
                                                      "valid_data",

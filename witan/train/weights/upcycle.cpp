@@ -25,8 +25,8 @@ namespace {
 // Throws ConfigError unless the two models differ only in their MLPs. The key `passed_over` is not compared.
 void check_model(const Checkpoint& dense, const RunConfig& config, std::string_view passed_over = {}) {
   static const std::set<std::string_view> kFree = {
-      "dtype",          "init_method",       "init_method_std", "recompute_granularity", "recompute_modules",
-      "hidden_dropout", "attention_dropout", "ffn_hidden_size"};
+      "dtype",          "init_method",       "init_method_std",     "recompute_granularity", "recompute_modules",
+      "hidden_dropout", "attention_dropout", "neftune_noise_alpha", "ffn_hidden_size"};
   RunConfig was = config_of(dense), is = config;
   require<ConfigError>(was.model.moe.num_experts == 0, "upcycle = ", config.train.upcycle, ": ", dense.folder.string(),
                        " has experts already (num_experts = ", was.model.moe.num_experts,

@@ -235,6 +235,7 @@ class RandomModel {
       maybe(0.1, "freeze", {"norms", "embeddings", "*layers.0.*"});
     }
     maybe(0.15, "hidden_dropout", {"0.1"});
+    maybe(0.1, "neftune_noise_alpha", {"5"});
     maybe(0.15, "attention_dropout", {"0.2"});
   }
 

@@ -99,6 +99,7 @@ RunConfig descending(RunConfig config) {
   config.model.sparse_attention.dsa_indexer_loss_coeff = 0;  // its inputs are detached from the model
   config.model.sparse_attention.dsa_indexer_use_sparse_loss = config.model.sparse_attention.dsa_dense_warmup = false;
   config.model.hidden_dropout = config.model.attention.attention_dropout = config.model.lora_dropout = 0;
+  config.model.neftune_noise_alpha = 0;
   MoeConfig& moe = config.model.moe;
   moe.moe_input_jitter_eps = moe.moe_router_bias_update_rate = 0;
   if (moe.balances_by_quantiles() || moe.balances_last_load()) moe.moe_router_load_balancing_type = "aux_loss";

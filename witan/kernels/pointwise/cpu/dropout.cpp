@@ -60,7 +60,7 @@ void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& ho
   });
 }
 
-void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, double eps) {
+void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, const Jitter& noise) {
   const Philox random = words_of(where);
   dispatch_floating(y.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -71,7 +71,8 @@ void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& whe
         const auto e = static_cast<uint64_t>(where.part.element(i));
         if (e / 4 != block) words = random.block(block = e / 4);
         const A u = A(words[e % 4]) * A(0x1p-32);
-        store(y.data<T>()[i], A(x.data<T>()[i]) * (1 + A(eps) * (2 * u - 1)));
+        const A in = A(x.data<T>()[i]), drawn = A(noise.eps) * (2 * u - 1);
+        store(y.data<T>()[i], noise.added ? in + drawn : in * (1 + drawn));
       }
     });
   });

@@ -81,7 +81,7 @@ constexpr int kThreads = 256, kElements = 4;  // per thread
 // A thread's elements are adjacent, and mostly in one block of random words.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    jitter_kernel(T* y, const T* x, int64_t elements, DropoutDraw draw, DroppedPart part, double eps) {
+    jitter_kernel(T* y, const T* x, int64_t elements, DropoutDraw draw, DroppedPart part, Jitter noise) {
   using A = Acc<T>;
   __shared__ DropoutMask shared;
   if (threadIdx.x == 0) shared = draw.mask();
@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(kThreads)
     if (static_cast<uint64_t>(e) / 4 != block) drawn = words.block(block = static_cast<uint64_t>(e) / 4);
     const int w = static_cast<int>(e % 4);
     const A u = A(w == 0 ? drawn.x : w == 1 ? drawn.y : w == 2 ? drawn.z : drawn.w) * A(0x1p-32);
-    y[first + i] = convert<T>(convert<A>(x[first + i]) * (1 + A(eps) * (2 * u - 1)));
+    const A in = convert<A>(x[first + i]), n = A(noise.eps) * (2 * u - 1);
+    y[first + i] = convert<T>(noise.added ? in + n : in * (1 + n));
   }
 }
 
@@ -123,12 +124,12 @@ void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& ho
   });
 }
 
-void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, double eps) {
+void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, const Jitter& noise) {
   const int64_t n = y.elements(), per_block = kThreads * kElements;
   if (n == 0) return;
   dispatch_device(y.dtype(), [&]<class T>() {
     jitter_kernel<T><<<static_cast<unsigned>((n + per_block - 1) / per_block), kThreads, 0, native(stream)>>>(
-        ptr<T>(y), ptr<const T>(x), n, DropoutDraw(where), where.part, eps);
+        ptr<T>(y), ptr<const T>(x), n, DropoutDraw(where), where.part, noise);
   });
 }
 
