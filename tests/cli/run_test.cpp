@@ -85,6 +85,8 @@ TEST(RunTest, KnowsFlagsOfOtherPrograms) {
                                     {"--num_local_experts", "--num-experts"},
                                     {"--training.seq_len", "--seq-length"},
                                     {"--parallelism.tensor_parallel_degree", "--tensor-model-parallel-size"},
+                                    {"--epsilon_high", "--clip-ratio-high"},
+                                    {"--n_samples_per_prompt", "--num-generations"},
                                     {"--warmup-steps", "--lr-warmup-iters"}})
     for (const char* command : {"train", "plan"})
       expect_refusal({command, other, "3"}, 2,
@@ -97,10 +99,20 @@ TEST(RunTest, KnowsFlagsOfOtherPrograms) {
                                    {"--grad-accum", "--global-batch-size"},
                                    {"--gradient-accumulation-steps", "--global-batch-size"},
                                    {"--output-dir", "--runs-folder FOLDER --run NAME"},
-                                   {"--wandb", "docs/formats/tensorboard.md has a script"}})
+                                   {"--wandb", "docs/formats/tensorboard.md has a script"},
+                                   {"--beta", "by --kl-loss-coef with --objective policy, and by --dpo-beta"},
+                                   {"--num_iterations", "--steps-per-generation N"},
+                                   {"--use-vllm", "sampled by the training weights"}})
     expect_refusal({"train", other, "3"}, 2, {std::string("unknown flag ") + other + ": ", way});
   expect_refusal({"train", "--warmup_raito", "3"}, 2, {"--warmup_raito (did you mean --warmup-ratio? the warm-up is"});
   expect_refusal({"chat", "--epochs", "3"}, 2, {"witan chat: unknown flag --epochs;"});
+}
+
+TEST(RunTest, KnowsObjectivesByTheirMethods) {
+  for (const auto& [method, objective] : {std::pair{"grpo", "policy"}, {"dapo", "policy"}, {"dpo", "preference"}})
+    expect_refusal(
+        {"train", "--objective", method}, 3,
+        {std::string("objective = ") + method + ": must be one of ", std::string("mean ") + objective + "?)"});
 }
 
 // A suggested name must exist here, or it would never be offered.
@@ -123,7 +135,8 @@ TEST(RunTest, KnowsCommandsOfOtherPrograms) {
   expect_refusal({"runs", "list"}, 2, {"witan runs: unknown command list: `", "witan runs` itself lists them"});
   expect_refusal({"runs", "rm", "base"}, 2, {"unknown command rm (did you mean remove?)"});
   expect_refusal({"ls"}, 2, {"unknown command ls (did you mean runs?)"});
-  expect_refusal({"finetune"}, 2, {"unknown command finetune (did you mean train?)"});
+  for (const std::string command : {"finetune", "grpo", "dpo"})
+    expect_refusal({command}, 2, {"unknown command " + command + " (did you mean train?)"});
 }
 
 TEST(RunTest, NamesUnknownFlagsBeforeMissingOnes) {

@@ -8,12 +8,11 @@ namespace witan::cli {
 namespace {
 
 constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
-    {"rm", "remove"},          {"delete", "remove"},   {"del", "remove"},
-    {"diff", "compare"},       {"ls", "runs"},         {"list", "runs"},
-    {"pretrain", "train"},     {"finetune", "train"},  {"sft", "train"},
-    {"sample", "generate"},    {"infer", "generate"},  {"evaluate", "eval"},
-    {"preprocess", "prepare"}, {"tokenise", "encode"}, {"tokenize", "encode"},
-    {"download", "fetch"},     {"dry-run", "plan"}};
+    {"rm", "remove"},       {"delete", "remove"},   {"del", "remove"},     {"diff", "compare"},
+    {"ls", "runs"},         {"list", "runs"},       {"pretrain", "train"}, {"finetune", "train"},
+    {"sft", "train"},       {"rl", "train"},        {"grpo", "train"},     {"dpo", "train"},
+    {"sample", "generate"}, {"infer", "generate"},  {"evaluate", "eval"},  {"preprocess", "prepare"},
+    {"tokenise", "encode"}, {"tokenize", "encode"}, {"download", "fetch"}, {"dry-run", "plan"}};
 
 constexpr std::string_view kResume = "a run is resumed by its name: `witan train --run NAME`";
 constexpr std::string_view kEpochs = "the length of a run is counted in steps: --train-iters N";
@@ -26,6 +25,22 @@ constexpr std::string_view kCharts =
 constexpr std::string_view kWarmup = "the warm-up is counted in steps: --lr-warmup-iters N";
 constexpr std::string_view kCompile =
     "there is nothing to compile: Witan's kernels are, and a GPU's step is captured as one CUDA graph (--cuda-graph)";
+
+constexpr std::string_view kClip =
+    "ratios below 1 - N and above 1 + N have no gradient: --clip-ratio-low N, --clip-ratio-high N";
+constexpr std::string_view kBeta =
+    "the divergence from the reference is weighted by --kl-loss-coef with --objective policy, and by --dpo-beta with "
+    "--objective preference";
+constexpr std::string_view kLossType =
+    "the loss is chosen by --loss-agg-mode and --importance-sampling-level with --objective policy, and by "
+    "--dpo-loss-type with --objective preference (docs/rl.md)";
+constexpr std::string_view kPromptLength = "prompt and answer share a sequence: --seq-length N";
+constexpr std::string_view kIterations =
+    "each sampled answer is trained on once; --steps-per-generation N samples the answers of N steps at once";
+constexpr std::string_view kEngine =
+    "answers are sampled by the training weights, in the same process: there is no other engine to configure";
+constexpr std::string_view kTemperature =
+    "sampled answers have temperature 1; --sample-temperature is that of a run's samples";
 
 constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ratio", kWarmup},
                                                                    {"--lr-warmup-fraction", kWarmup},
@@ -49,7 +64,21 @@ constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ra
                                                                    {"--wandb-name", kCharts},
                                                                    {"--wandb-run-name", kCharts},
                                                                    {"--wandb-save-dir", kCharts},
-                                                                   {"--report-to", kCharts}};
+                                                                   {"--report-to", kCharts},
+                                                                   {"--epsilon", kClip},
+                                                                   {"--cliprange", kClip},
+                                                                   {"--eps-clip", kClip},
+                                                                   {"--beta", kBeta},
+                                                                   {"--loss-type", kLossType},
+                                                                   {"--max-prompt-length", kPromptLength},
+                                                                   {"--prompt-max-len", kPromptLength},
+                                                                   {"--num-iterations", kIterations},
+                                                                   {"--ppo-epochs", kIterations},
+                                                                   {"--use-vllm", kEngine},
+                                                                   {"--vllm-mode", kEngine},
+                                                                   {"--vllm-gpu-memory-utilization", kEngine},
+                                                                   {"--temperature", kTemperature},
+                                                                   {"--rollout-temperature", kTemperature}};
 
 }  // namespace
 

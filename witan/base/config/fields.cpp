@@ -45,7 +45,14 @@ std::string meant(std::string_view input, const std::vector<std::string>& choice
                                                                        {"zero2", "optim_grads"},
                                                                        {"zero3", "optim_grads_params"},
                                                                        {"fsdp", "optim_grads_params"},
-                                                                       {"hsdp", "optim_grads_params"}};
+                                                                       {"hsdp", "optim_grads_params"},
+                                                                       {"sft", "cross_entropy"},
+                                                                       {"ppo", "policy"},
+                                                                       {"grpo", "policy"},
+                                                                       {"dr_grpo", "policy"},
+                                                                       {"dapo", "policy"},
+                                                                       {"gspo", "policy"},
+                                                                       {"dpo", "preference"}};
   return suggestion(input, choices, kOthers);
 }
 

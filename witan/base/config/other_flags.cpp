@@ -6,7 +6,8 @@
 namespace witan {
 namespace {
 
-// Flags of transformers and its configurations, nanoGPT, lit-gpt, DeepSpeed, vLLM, torchtitan and torchrun.
+// Flags of transformers and its configurations, nanoGPT, lit-gpt, DeepSpeed, vLLM, torchtitan and torchrun; of rollouts
+// and preferences those of TRL, verl, OpenRLHF and slime.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--tp", "--tensor-model-parallel-size"},
     {"--tensor-parallel-size", "--tensor-model-parallel-size"},
@@ -123,7 +124,31 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--train-data", "--data"},
     {"--train-file", "--data"},
     {"--tokenizer-path", "--tokenizer"},
-    {"--tokenizer-name", "--tokenizer"}};
+    {"--tokenizer-name", "--tokenizer"},
+    {"--n-samples-per-prompt", "--num-generations"},
+    {"--group-size", "--num-generations"},
+    {"--max-response-length", "--max-completion-length"},
+    {"--rollout-max-response-len", "--max-completion-length"},
+    {"--generate-max-len", "--max-completion-length"},
+    {"--max-new-tokens", "--max-completion-length"},
+    {"--rollout-stop", "--stop-strings"},
+    {"--dynamic-sampling", "--max-num-gen-batches"},
+    {"--reward-funcs", "--reward"},
+    {"--rm-type", "--reward"},
+    {"--custom-rm-path", "--reward-command"},
+    {"--reward-func", "--reward-command"},
+    {"--epsilon-high", "--clip-ratio-high"},
+    {"--eps-clip-high", "--clip-ratio-high"},
+    {"--eps-clip-low-high", "--clip-ratio-high"},
+    {"--kl-coef", "--kl-loss-coef"},
+    {"--init-kl-coef", "--kl-loss-coef"},
+    {"--label-smoothing", "--dpo-label-smoothing"},
+    {"--reference-free", "--dpo-reference-free"},
+    {"--ref-model", "--reference"},
+    {"--ref-load", "--reference"},
+    {"--prompt-data", "--data"},
+    {"--apply-chat-template", "--sft"},
+    {"--lora-r", "--lora-rank"}};
 
 }  // namespace
 
