@@ -66,6 +66,15 @@ bool is_common_key(std::string_view key) {
       "seq_length",
       "valid_data",
       "sft",
+      "preferences",
+      // rewards
+      "objective",
+      "kl_loss_coef",
+      "rollouts",
+      "num_generations",
+      "max_completion_length",
+      "reward",
+      "reward_command",
       // optimization
       "optimizer",
       "lr",

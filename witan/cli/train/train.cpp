@@ -95,6 +95,8 @@ void add_train(CLI::App& app, Context& context) {
                    "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
                    "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
                    "witan train --run recorded --record-routes routes\n"
+                   "witan train --run solved --init-from model-folder --sft --packing none --data problems.jsonl \\\n"
+                   "  --seq-length 512 --objective policy --rollouts --reward number --global-batch-size 64 --lr 1e-6\n"
                    "mpirun -n 2 witan train --run processes\n"
                    "witan train --fresh\n"
                    "witan train --data my.txt --run mine --dry-run",
