@@ -229,6 +229,26 @@ TEST(Resolve, TheCheckpointTimeoutIsAtLeastTheCommunicationTimeout) {
   }
 }
 
+// All answers to a prompt are one data-parallel rank's: 24 rows are 6 prompts, 4 are one.
+TEST(Resolve, RanksShareThePromptsOfSampledAnswers) {
+  RunConfig config;
+  config.data.sft = config.rollout.rollouts = true;
+  config.data.packing = "none";
+  config.objective.objective = "policy";
+  config.rollout.max_completion_length = 8;
+  config.rollout.num_generations = 4;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 24;
+  const ResolvedConfig six = resolve(config, {.cores = 4, .vocabulary = 300});
+  EXPECT_EQ(six->parallel.ranks, 3);
+  EXPECT_EQ(
+      reason_of(six, "ranks"),
+      "3: the most that share global_batch_size / micro_batch_size = 24 and the 6 prompts of a step evenly, with 4 "
+      "cores");
+  config.train.global_batch_size = 4;
+  EXPECT_EQ(resolve(config, {.cores = 4, .vocabulary = 300})->parallel.ranks, 1);
+}
+
 TEST(Resolve, EveryDecisionHasAReason) {
   const ResolvedConfig config = resolve(learned_positions(), {.cores = 4, .vocabulary = 300});
   EXPECT_EQ(reason_of(config, "vocab_size"), "300: the tokenizer's");

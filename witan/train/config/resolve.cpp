@@ -20,12 +20,18 @@ namespace {
 
 constexpr int64_t kBytes = 256;  // entries that every tokenizer has
 
-// The largest number of ranks that divides the micro-batches evenly, has a core per rank, and forms whole groups: of
-// the ranks that share a sample and, within each pipeline stage, of those that divide the experts. With fewer cores,
-// one group.
+// How many prompts a step answers; 0: it samples none, or not whole groups, which are refused.
+int64_t prompts_of_step(const RunConfig& config) {
+  const bool whole = config.train.global_batch_size % config.rollout.num_generations == 0;
+  return config.rollout.rollouts && whole ? config.train.global_batch_size / config.rollout.num_generations : 0;
+}
+
+// The largest number of ranks that divides the micro-batches and the prompts of sampled answers evenly, has a core per
+// rank, and forms whole groups: of the ranks that share a sample and, within each pipeline stage, of those that divide
+// the experts. With fewer cores, one group.
 int64_t automatic_ranks(const RunConfig& config, int64_t cores) {
   const ParallelConfig& parallel = config.parallel;
-  int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
+  int64_t micro_batches = std::gcd(std::max<int64_t>(config.micro_batches(), 1), prompts_of_step(config));
   for (const int64_t size : config.batch_ramp().sizes())
     micro_batches = std::gcd(micro_batches, std::max<int64_t>(size / config.train.micro_batch_size, 1));
   const int64_t model_ranks = parallel.model_ranks();
@@ -153,9 +159,11 @@ class Resolution {
                          " is not divisible by expert_model_parallel_size = ", size, "; ",
                          nearest_divisors("expert_model_parallel_size", size, experts));
     const int64_t places = parallel.on_gpu() ? std::max(std::min(facts_.cores, facts_.gpus), 1) : facts_.cores;
-    decide("ranks", parallel.ranks, automatic_ranks(values_, places),
-           cat("the most that share global_batch_size / micro_batch_size = ", values_.micro_batches(), " evenly, with ",
-               counted(places, parallel.on_gpu() ? "GPU" : "core")));
+    decide(
+        "ranks", parallel.ranks, automatic_ranks(values_, places),
+        cat("the most that share global_batch_size / micro_batch_size = ", values_.micro_batches(),
+            values_.rollout.rollouts ? cat(" and the ", counted(prompts_of_step(values_), "prompt"), " of a step") : "",
+            " evenly, with ", counted(places, parallel.on_gpu() ? "GPU" : "core")));
   }
 
   void threads() {
