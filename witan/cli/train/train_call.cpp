@@ -101,7 +101,7 @@ JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) 
 // The plan's predictions for the process of rank 0.
 RunPlan predict(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
   RunPlan predicted = run_plan(plan);
-  predicted.step_seconds = timing.step.seconds;
+  if (!config->rollout.rollouts) predicted.step_seconds = timing.step.seconds;  // sampling takes as long as it takes
   predicted.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
   if (const int64_t ranks = config->parallel.ranks_per_process; ranks > 0)
     predicted.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();

@@ -302,10 +302,11 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
   announce_layout(config, progress);
   announce_gpus(plan, progress);
   if (!plan.ramp.empty()) progress.note("ramp         " + plan.ramp);
-  progress.note(fmt::format("work         {} steps{} of {}{} tokens, {}FLOP each: about {}{}", timing.steps,
+  progress.note(fmt::format("work         {} steps{} of {}{} tokens, {}FLOP each: about {}{}{}", timing.steps,
                             done > 0 ? " more" : "", plan.ramp.empty() ? "" : "up to ", plan.tokens_per_step,
                             format_count(plan.step_flops), format_duration(timing.run_seconds),
-                            share_of_machine(parallel, plan, timing)));
+                            share_of_machine(parallel, plan, timing),
+                            config->rollout.rollouts ? ", without sampling and rewards" : ""));
 }
 
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& predicted, const RunResult& result,
