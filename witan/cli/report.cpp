@@ -31,6 +31,8 @@ void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
     const StepEvent& last = metrics.steps.back();
     const std::string total = metrics.run ? cat(" of ", metrics.run->total_steps) : "";
     fmt::print(out, "steps         {}{}, in {}\n", last.step, total, format_duration(last.elapsed_s));
+    if (const auto reward = training_reward(metrics))
+      fmt::print(out, "reward        {:.4f}{}\n", reward->value, reward->span > 1 ? ", smoothed" : "");
     fmt::print(out, "loss          {:.4f}\n", last.loss);
     const RunSpeed speed = run_speed(metrics);
     fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s in the median step\n", format_count(speed.tokens_per_s),

@@ -61,7 +61,7 @@ TEST(FiguresTest, MatchTheEvents) {
   const auto expected = nlohmann::ordered_json::parse(R"({
     "started": "2026-01-02T03:04:05Z", "end": "finished", "config_hash": "c0ffee", "ranks": 2, "layout": "expert=2",
     "model": {"parameters": 1000, "active_parameters": 400},
-    "training": {"step": 3, "total_steps": 10, "loss": 2.0, "smoothed_loss": 2.0, "lr": 0.5, "grad_norm": 1.5,
+    "training": {"step": 3, "total_steps": 10, "loss": 2.0, "smoothed_loss": 2.0, "smoothed_reward": null, "lr": 0.5, "grad_norm": 1.5,
                  "tokens": 1536, "tokens_per_step": 512, "epochs": null, "skipped_steps": 1, "elapsed_s": 3.0},
     "validation": {"last": {"step": 3, "loss": 3.5, "bits_per_byte": 1.75},
                    "best": {"step": 2, "loss": 3.0, "bits_per_byte": 1.5},
@@ -93,6 +93,23 @@ TEST(FiguresTest, HaveTheSameKeysWithoutEvents) {
   EXPECT_EQ(empty["saves"]["count"], 0);
   EXPECT_EQ(empty["training"]["skipped_steps"], 0);
   EXPECT_TRUE(nlohmann::json::parse(empty.dump())["speed"]["tokens_per_s"].is_null()) << "JSON has no NaN";
+}
+
+// Steps of equal rewards alone have no figures of the policy.
+TEST(FiguresTest, HaveTheRewardOfSampledAnswers) {
+  Metrics metrics;
+  metrics.steps = {step_with_loss(1, 0)};
+  EXPECT_FALSE(training_reward(metrics));
+  EXPECT_STREQ(unit_of_loss(metrics), "nats per token");
+  metrics.steps[0].scalars.set(kReward, 0.25);
+  metrics.steps.push_back(step_with_loss(2, 0));
+  EXPECT_EQ(training_reward(metrics)->value, 0.25);
+  EXPECT_EQ(training_reward(metrics)->step, 1);
+  EXPECT_STREQ(unit_of_loss(metrics), "surrogate of policy gradients");
+  EXPECT_EQ(figures_json(metrics)["training"]["smoothed_reward"], 0.25);
+  metrics.steps = {step_with_loss(1, 0.7)};
+  metrics.steps[0].scalars.set("reward_accuracy", 0.5);
+  EXPECT_STREQ(unit_of_loss(metrics), "of preferences");
 }
 
 TEST(FiguresTest, IgnoreNonFiniteLossesForTheBest) {

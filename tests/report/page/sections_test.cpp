@@ -33,6 +33,16 @@ TEST(KeyFigures, ShowTheLastLossOfFewSteps) {
   }
 }
 
+TEST(KeyFigures, ShowTheRewardOfSampledAnswers) {
+  Metrics m = steps_with_losses(2);
+  EXPECT_FALSE(contains(key_figures(m), "Reward"));
+  for (StepEvent& e : m.steps) e.scalars.set(kReward, 0.75);
+  const std::string figures = key_figures(m);
+  EXPECT_TRUE(contains(figures, ">0.750</dd><dd class=\"remark\">of sampled answers, step ")) << figures;
+  EXPECT_TRUE(contains(figures, "surrogate of policy gradients, step ")) << figures;
+  EXPECT_FALSE(contains(figures, "nats per token")) << figures;
+}
+
 TEST(KeyFigures, ShowTheStepOfAnEvaluation) {
   Metrics m = synthetic::run(50, 0, 0);
   m.evals = {{20, 3.5, 2.0}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "witan/base/numbers/median.h"
@@ -49,11 +50,12 @@ ordered_json validation_json(const Metrics& m) {
 ordered_json training_json(const Metrics& m) {
   const std::optional<StepEvent> last = m.steps.empty() ? std::optional<StepEvent>() : m.steps.back();
   const auto of_last = [&](const auto& of) { return last ? ordered_json(of(*last)) : ordered_json(nullptr); };
-  const std::optional<TrainingLoss> loss = training_loss(m);
+  const std::optional<SmoothedFigure> loss = training_loss(m), reward = training_reward(m);
   return {{"step", of_last([](const StepEvent& e) { return e.step; })},
           {"total_steps", m.run ? ordered_json(m.run->total_steps) : ordered_json(nullptr)},
           {"loss", of_last([](const StepEvent& e) { return e.loss; })},
           {"smoothed_loss", loss ? ordered_json(loss->value) : ordered_json(nullptr)},
+          {"smoothed_reward", reward ? ordered_json(reward->value) : ordered_json(nullptr)},
           {"lr", of_last([](const StepEvent& e) { return e.lr; })},
           {"grad_norm", of_last([](const StepEvent& e) { return e.grad_norm; })},
           {"tokens", or_null(tokens_seen(m))},
@@ -107,6 +109,16 @@ ordered_json model_json(const std::optional<RunEvent>& run) {
   return {{"parameters", run->parameters}, {"active_parameters", run->active_parameters}};
 }
 
+std::optional<SmoothedFigure> smoothed(const Metrics& metrics, const auto& of) {
+  Curve curve;
+  for (const StepEvent& e : metrics.steps)
+    if (const std::optional<double> value = of(e); value && std::isfinite(*value))
+      curve.push_back({static_cast<double>(e.step), *value});
+  if (curve.empty()) return std::nullopt;
+  const double span = smoothing_span(curve.size());
+  return SmoothedFigure{smooth(curve, span).back().y, span, static_cast<int64_t>(curve.back().x)};
+}
+
 double finite_median(const std::vector<StepEvent>& steps, double StepEvent::*of) {
   std::vector<double> values;
   for (const StepEvent& step : steps)
@@ -116,13 +128,20 @@ double finite_median(const std::vector<StepEvent>& steps, double StepEvent::*of)
 
 }  // namespace
 
-std::optional<TrainingLoss> training_loss(const Metrics& metrics) {
-  Curve curve;
-  for (const StepEvent& e : metrics.steps)
-    if (std::isfinite(e.loss)) curve.push_back({static_cast<double>(e.step), e.loss});
-  if (curve.empty()) return std::nullopt;
-  const double span = smoothing_span(curve.size());
-  return TrainingLoss{smooth(curve, span).back().y, span, static_cast<int64_t>(curve.back().x)};
+std::optional<SmoothedFigure> training_loss(const Metrics& metrics) {
+  return smoothed(metrics, [](const StepEvent& e) { return std::optional(e.loss); });
+}
+
+std::optional<SmoothedFigure> training_reward(const Metrics& metrics) {
+  return smoothed(metrics, [](const StepEvent& e) { return e.scalars.get(kReward); });
+}
+
+const char* unit_of_loss(const Metrics& metrics) {
+  const auto have = [&](std::string_view key) {
+    return std::ranges::any_of(metrics.steps, [&](const StepEvent& e) { return e.scalars.get(key).has_value(); });
+  };
+  if (have(kReward.key) || have(kPolicyRatio.key)) return "surrogate of policy gradients";
+  return have("reward_accuracy") ? "of preferences" : "nats per token";
 }
 
 double ceiling_gflops(const Metrics& metrics) {

@@ -10,13 +10,16 @@
 
 namespace witan {
 
-// The last value of the moving average in the loss chart; for runs too short for an average, the last step's loss.
-struct TrainingLoss {
-  double value = 0;  // nats per token
-  double span = 0;   // steps of the average; 1: none
+// The last value of the moving average in a chart; for runs too short for an average, the last step's value.
+struct SmoothedFigure {
+  double value = 0;
+  double span = 0;  // steps of the average; 1: none
   int64_t step = 0;
 };
-std::optional<TrainingLoss> training_loss(const Metrics& metrics);  // nothing without a step whose loss is finite
+std::optional<SmoothedFigure> training_loss(const Metrics& metrics);    // nothing without a step whose loss is finite
+std::optional<SmoothedFigure> training_reward(const Metrics& metrics);  // nothing without rewards of sampled answers
+// What the loss of a step counts: "nats per token", or what the objectives of rewards and preferences minimise.
+const char* unit_of_loss(const Metrics& metrics);
 
 // The machine's peak GFLOP/s as measured, which is too low if steps exceed it; 0: not measured.
 double ceiling_gflops(const Metrics& metrics);

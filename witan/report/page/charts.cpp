@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "witan/report/events/figures.h"
+
 namespace witan {
 namespace {
 
@@ -122,7 +124,7 @@ void add_scalars(Charts& charts, const Metrics& m) {
 
 void add_learning(Charts& charts, const Metrics& m) {
   const auto [first, last] = step_range(m);
-  charts.open(Section::learning, "Loss", "nats per token");
+  charts.open(Section::learning, "Loss", unit_of_loss(m));
   charts.add_smoothed("training", 1, curve_of(m.steps, [](const StepEvent& e) { return e.loss; }));
   charts.add("validation", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.loss; }));
   int colour = 2;

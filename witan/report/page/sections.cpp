@@ -165,11 +165,15 @@ std::string figure(std::string_view label, std::string_view value, std::string_v
                      escape_html(label), escape_html(keep_units(value)), escape_html(keep_units(remark)));
 }
 
+std::string when_of(const SmoothedFigure& figure) {
+  return figure.span > 1 ? "smoothed" : fmt::format("step {}", figure.step);
+}
+
 std::string loss_figure(const Metrics& m) {
-  const std::optional<TrainingLoss> loss = training_loss(m);
-  if (!loss) return figure("Training loss", "nan", "nats per token");
+  const std::optional<SmoothedFigure> loss = training_loss(m);
+  if (!loss) return figure("Training loss", "nan", unit_of_loss(m));
   return figure("Training loss", fmt::format("{:.3f}", loss->value),
-                loss->span > 1 ? "nats per token, smoothed" : fmt::format("nats per token, step {}", loss->step));
+                fmt::format("{}, {}", unit_of_loss(m), when_of(*loss)));
 }
 
 // An evaluation may be older than the steps beside it.
@@ -206,6 +210,8 @@ std::string header_section(const Metrics& m, std::string_view name) {
 
 std::string key_figures(const Metrics& m) {
   std::string out = "<dl class=\"figures\">\n";
+  if (const auto reward = training_reward(m))
+    out += figure("Reward", fmt::format("{:.3f}", reward->value), "of sampled answers, " + when_of(*reward));
   if (!m.steps.empty()) out += loss_figure(m);
   if (!m.evals.empty()) {
     out += figure("Validation loss", fmt::format("{:.3f}", m.evals.back().loss),
