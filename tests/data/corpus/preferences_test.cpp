@@ -117,6 +117,7 @@ TEST(Preferences, SayWhatIsWrongWithARow) {
   refused(R"({"prompt": "p", "rejected": "r"})", "no key \"chosen\"");
   refused(R"({"prompt": "p", "chosen": "c"})", "no key \"rejected\"");
   refused(R"({"prompt": "p", "chosen": "c", "rejected": ""})", "\"rejected\" is empty");
+  refused(R"({"prompt": "p", "chosen": "c", "rejected": "c"})", "are the same: neither can be preferred");
   refused(R"({"prompt": 7, "chosen": "c", "rejected": "r"})", "\"prompt\" is neither a text nor a list of messages");
   refused(R"({"prompt": "p", "chosen": "c", "rejected": [{"role": "assistant", "content": "r"}]})",
           "must both be texts, or both lists of messages");

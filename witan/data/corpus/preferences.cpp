@@ -120,6 +120,7 @@ std::vector<Conversation> pair_of(const Value& row, const ConversationFormat& fo
   std::vector<Conversation> pair = chosen.string() && rejected.string() && !prompt.sequence()
                                        ? pair_of_texts(prompt, *chosen.string(), *rejected.string(), format)
                                        : pair_of_messages(prompt, chosen, rejected, row, format);
+  insist(pair.front().text != pair.back().text, "\"chosen\" and \"rejected\" are the same: neither can be preferred");
   pair.front().pair = PairPlace::chosen;
   pair.back().pair = PairPlace::rejected;
   return pair;
