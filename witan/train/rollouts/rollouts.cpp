@@ -177,12 +177,14 @@ void require_prompts(const SampleSource& samples) {
   const int64_t most = samples.sequence_length() + 1;
   int64_t beyond = 0, first = -1, tokens = 0;
   for (int64_t document = 0; document < conversations.documents(); ++document) {
-    if (conversations.length(document) <= most) continue;
     std::vector<float> loss(static_cast<size_t>(conversations.length(document)));
     conversations.read_loss(document, 0, loss);
     const auto begin = static_cast<int64_t>(last_answer(loss).first);
-    const bool drawn = std::any_of(loss.begin(), loss.begin() + most, [](float weight) { return weight > 0; });
-    if (begin < most || !drawn) continue;  // without a token to learn from, samples leave it out
+    const auto shown = std::span(loss).first(static_cast<size_t>(std::min(most, std::ssize(loss))));
+    if (std::ranges::none_of(shown, [](float weight) { return weight > 0; })) continue;  // samples leave it out
+    require<DataError>(begin > 0, conversations.name(), ": conversation ", document,
+                       " begins with its answer, so that there is no prompt to continue: give a user's message first");
+    if (begin < most) continue;
     if (beyond++ == 0) first = document, tokens = begin;
   }
   require<DataError>(beyond == 0, conversations.name(), ": the prompts of ", counted(beyond, "conversation"), " of ",

@@ -60,8 +60,9 @@ struct AnswerEnds {
 // In a dry run: the largest steps that sampling makes.
 void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups, const RunConfig& config);
 
-// Checks that the prompts of all conversations fit: throws DataError if some are drawn, since they have an earlier
-// answer, but their last answer begins beyond a sample's sequence_length + 1 tokens.
+// Checks that all conversations have a prompt that fits: throws DataError if one begins with its only answer, or if
+// some are drawn, since they have an earlier answer, but their last answer begins beyond a sample's sequence_length + 1
+// tokens.
 void require_prompts(const SampleSource& samples);
 
 class Rollouts {
