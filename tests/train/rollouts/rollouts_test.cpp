@@ -233,6 +233,23 @@ TEST_F(SampledRuns, RefusePromptsWithoutRoomForAnAnswer) {
   EXPECT_NE(message.find("raise seq_length, or remove these conversations"), std::string::npos) << message;
 }
 
+// Before the first step, in whichever step the conversation would be drawn.
+TEST_F(SampledRuns, RefuseConversationsThatBeginWithTheirAnswer) {
+  std::ofstream rows(folder_ / "prompted.jsonl");
+  for (int i = 0; i < 200; ++i)
+    rows << (i % 50 == 7 ? "{\"messages\": [{\"role\": \"assistant\", \"content\": \"1\"}]}\n"
+                         : conversation("1", "odd"));
+  rows.close();
+  write_file_atomically(folder_ / "hf/chat_template.jinja",
+                        "{% for m in messages %}{{ m.content + '<|im_end|>' }}{% endfor %}");
+  RunConfig config = sampled("prompted");
+  config.data.data = (folder_ / "prompted.jsonl").string();
+  config.train.train_iters = 1;
+  const std::string message = message_of<DataError>([&] { run(config); });
+  EXPECT_NE(message.find(" begins with its answer, so that there is no prompt"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists(folder_ / "prompted/rollouts")) << "nothing was sampled";
+}
+
 // References longer than a sequence are compared whole.
 TEST_F(SampledRuns, ReadWholeReferences) {
   std::ofstream rows(folder_ / "wordy.jsonl");
@@ -271,6 +288,8 @@ TEST_F(SampledRuns, KeepTheirStepsWhenRewardsFail) {
   config.train.train_iters = 4;
   const std::string message = message_of<Error>([&] { run(config); });
   EXPECT_NE(message.find("it ended with code 7"), std::string::npos) << message;
+  EXPECT_NE(message.find("`witan train --run failing --runs-folder "), std::string::npos) << message;
+  EXPECT_NE(message.find("` then continues with step 3"), std::string::npos) << message;
   fs::remove(folder_ / "down");
   EXPECT_EQ(run(config).resumed_from, 2);
 }

@@ -384,10 +384,11 @@ class RankTrainer {
     finish_save();  // which rollouts share a group with
     try {
       return batches_->next(state_.step + 1, state_.consumed_samples);
-    } catch (const RewardError&) {  // on all ranks: what has been trained is kept
+    } catch (const RewardError& error) {  // on all ranks: what has been trained is kept
       if (state_.step > newest_.value_or(0)) begin_save();
       finish_save();
-      throw;
+      throw RewardError(cat(error.what(), ". `witan train --run ", flags_of_run(run_.start.folder.place()),
+                            "` then continues with step ", state_.step + 1));
     }
   }
 
