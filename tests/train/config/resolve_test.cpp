@@ -233,6 +233,7 @@ TEST(Resolve, TheCheckpointTimeoutIsAtLeastTheCommunicationTimeout) {
 TEST(Resolve, RanksShareThePromptsOfSampledAnswers) {
   RunConfig config;
   config.data.sft = config.rollout.rollouts = true;
+  config.data.tokenizer = "tokenizer.json";
   config.data.packing = "none";
   config.objective.objective = "policy";
   config.rollout.max_completion_length = 8;
