@@ -46,7 +46,6 @@ int32_t draw_by_id(const T* logits, float top, const SamplingRow& row) {
 }
 
 struct Candidate {
-  uint64_t weight;
   float logit;
   int32_t id;
 };
@@ -55,10 +54,10 @@ struct Candidate {
 class RankedCandidates {
  public:
   template <class T>
-  RankedCandidates(const T* logits, float top, const SamplingRow& row) {
+  RankedCandidates(const T* logits, float top, const SamplingRow& row) : top_(top), row_(row) {
     for (int32_t id = 0; id < row.words; ++id) {
       const auto logit = static_cast<float>(logits[id]);
-      if (const uint64_t weight = rules::weight_of(top - logit, row); weight > 0) all_.push_back({weight, logit, id});
+      if (rules::halvings_of(top - logit, row) <= rules::kMostHalvings) all_.push_back({logit, id});
     }
   }
 
@@ -70,25 +69,27 @@ class RankedCandidates {
   }
   void erase_below(uint64_t weight) {
     const bool all_sorted = sorted_ == all_.size();
-    std::erase_if(all_, [&](const Candidate& candidate) { return candidate.weight < weight; });
+    std::erase_if(all_, [&](const Candidate& candidate) { return weight_of(candidate) < weight; });
     sorted_ = all_sorted ? all_.size() : 0;
   }
   uint64_t total() const {
     uint64_t sum = 0;
-    for (const Candidate& candidate : all_) sum += candidate.weight;
+    for (const Candidate& candidate : all_) sum += weight_of(candidate);
     return sum;
   }
   // The first at which the running sum exceeds `target`, which is below the total.
   size_t first_beyond(uint64_t target) {
     for (size_t i = 0;; ++i) {
       if (i == sorted_) sort(std::max<size_t>(256, 8 * sorted_));  // few tokens have most of the weight
-      if (target < all_[i].weight) return i;
-      target -= all_[i].weight;
+      const uint64_t weight = weight_of(all_[i]);
+      if (target < weight) return i;
+      target -= weight;
     }
   }
   int32_t id(size_t rank) const { return all_[rank].id; }
 
  private:
+  uint64_t weight_of(const Candidate& candidate) const { return rules::weight_of(top_ - candidate.logit, row_); }
   void sort(size_t count) {
     count = std::min(count, all_.size());
     if (count <= sorted_) return;
@@ -99,6 +100,8 @@ class RankedCandidates {
     sorted_ = count;
   }
 
+  const float top_;
+  const SamplingRow& row_;
   std::vector<Candidate> all_;
   size_t sorted_ = 0;
 };
@@ -108,7 +111,7 @@ int32_t draw_by_rank(const T* logits, float top, const SamplingRow& row) {
   RankedCandidates candidates(logits, top, row);
   if (row.top_k > 0) candidates.keep(static_cast<size_t>(row.top_k));
   if (row.top_p < 1) candidates.keep(candidates.first_beyond(rules::share_of(candidates.total(), row.top_p) - 1) + 1);
-  candidates.erase_below(row.least_weight);
+  if (row.least_weight > 0) candidates.erase_below(row.least_weight);
   return candidates.id(candidates.first_beyond(rules::drawn_of(candidates.total(), row.draw)));
 }
 
