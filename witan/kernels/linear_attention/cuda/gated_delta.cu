@@ -118,15 +118,15 @@ __global__ void __launch_bounds__(kDeltaThreads)
       for (int d = threadIdx.x; d < in.dk; d += kDeltaThreads) chunk.gamma[d] = delta_exp(chunk.gamma[d]);
       __syncthreads();
     }
-    const auto decay = [&](int d) { return kDecay == Decay::of_head ? chunk.grown[0] : chunk.gamma[d]; };
-    const A strength = chunk.beta[0];
+    const A of_head = chunk.grown_sum(0), strength = chunk.beta[0];
+    const auto decay = [&](int d) { return kDecay == Decay::of_head ? of_head : chunk.gamma[d]; };
     const bool begins = positions[token] == 0;
     for (int e = threadIdx.x; e < in.dv; e += kDeltaThreads) {
       A held = 0, out = 0;
       if (!begins)
         for (int d = 0; d < in.dk; ++d)
           held += kDecay == Decay::of_head ? chunk.k[d] * S[d * in.dv + e] : decay(d) * chunk.k[d] * S[d * in.dv + e];
-      const A u = strength * (convert<A>(in.value(token, head)[e]) - chunk.grown_sum(0) * held);
+      const A u = strength * (convert<A>(in.value(token, head)[e]) - of_head * held);
       for (int d = 0; d < in.dk; ++d) {
         const A s = (begins ? A(0) : decay(d) * S[d * in.dv + e]) + chunk.k[d] * u;
         S[d * in.dv + e] = s;
