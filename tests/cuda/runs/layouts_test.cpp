@@ -231,6 +231,14 @@ TEST_P(LayoutsOnGpus, LatentAttentionAgreesWithOneGpu) {
 // Models whose layers are recurrent, or convolutions, beside attention, over packed documents.
 const std::pair<const char*, void (*)(ModelConfig&)> kRecurrentModels[] = {
     {"Gated DeltaNet", add_linear_attention},
+    {"Kimi Delta Attention",
+     [](ModelConfig& model) {
+       add_linear_attention(model);
+       LinearAttentionConfig& linear = model.linear_attention;
+       linear.experimental_attention_variant = "kimi_delta";
+       linear.linear_num_key_heads = linear.linear_num_value_heads;
+       linear.linear_key_head_dim = linear.linear_value_head_dim = 8;  // on tensor cores in bfloat16
+     }},
     {"Mamba-2", [](ModelConfig& model) { add_hybrid_layers(model, "ME*M"); }},
     {"short convolutions", add_short_convolutions}};
 

@@ -54,10 +54,6 @@ void validate_fp8(const RunConfig& config) {
 // The routing kernels keep their rows in a GPU's shared memory and registers, which limits their sizes.
 void validate_for_gpu(const ModelConfig& model) {
   const MoeConfig& moe = model.moe;
-  require<ConfigError>(
-      !model.linear_attention.kimi_delta(),
-      "experimental_attention_variant = kimi_delta: GPUs have no kernels for decays of each channel of "
-      "a head yet; set experimental_attention_variant = gated_delta_net, or --device cpu");
   using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
   require<ConfigError>(moe.num_experts <= kMostExpertsOnGpu, "num_experts = ", moe.num_experts,
                        ": the GPU router supports at most ", kMostExpertsOnGpu,
