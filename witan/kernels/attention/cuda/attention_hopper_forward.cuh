@@ -111,8 +111,8 @@ __device__ __forceinline__ void copy_tiles(const HopperRing<D>& ring, const Atte
     KeyTile tile{0, 0, {0, 0}, true};
     do {
       if (key < rows.keys) {
-        const int following = tiles.next(tiles.after(key), rows.ids);
-        tile = {key, tiles.end_of(key), key_ids ? tiles.ids_of(key) : IdRange{0, 0}, following >= rows.keys};
+        const int end = tiles.end_of(key), following = tiles.next(end, rows.ids);
+        tile = {key, end, key_ids ? tiles.ids_of(key) : IdRange{0, 0}, following >= rows.keys};
         key = following;
       }
       if (threadIdx.x % 32 == 0) {
@@ -267,10 +267,14 @@ __device__ __forceinline__ void store_rows(uint8_t* staging, const AttentionCall
   bulk_commit();
 }
 
-// A multiplying warpgroup. The product of a tile runs during the softmax of the next one.
+// A multiplying warpgroup. The product of a tile runs during the softmax of the next one. The warpgroups take turns to
+// issue their multiplies, so that the softmax of one also runs beside the products of the other.
 template <int D, class T>
 __device__ __forceinline__ void attend(const HopperRing<D>& ring, const AttentionCall<T>& call,
                                        const HopperSchedule& schedule) {
+  constexpr int kTurn = 1, kThreads = 32 * HopperTile<D>::kWarps;  // the first warpgroup's barrier, then the second's
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  if (warpgroup == 1) arrive_threads(kTurn, kThreads);
   unsigned step = 0;
   schedule.for_tasks([&](const BlockTask& task) {
     HopperRows<D, T> mine(call, task);
@@ -279,8 +283,10 @@ __device__ __forceinline__ void attend(const HopperRing<D>& ring, const Attentio
     mine.softmax(ring, step);
     round_to_fragments<mine.kKeys, T>(mine.p, mine.s);
     for (; !mine.tile.last; ++step) {
+      sync_threads(kTurn + warpgroup, kThreads);
       mine.issue_scores(ring, step + 1);
       mine.issue_product(ring, step);
+      arrive_threads(kTurn + 1 - warpgroup, kThreads);
       wgmma_wait<1>();
       mine.softmax(ring, step + 1);
       mine.take_product(ring, step);
