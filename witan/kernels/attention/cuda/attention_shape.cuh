@@ -151,9 +151,7 @@ __device__ __forceinline__ BlockTask block_task(const AttentionCall<T>& call, in
 // The sequence ids of a range of tokens.
 struct IdRange {
   int least, most;
-  __device__ __forceinline__ bool meets(const IdRange& other) const {
-    return most >= other.least && least <= other.most;
-  }
+  __device__ __forceinline__ bool holds(int id) const { return id >= least && id <= most; }
   __device__ __forceinline__ bool equals(const IdRange& other) const {
     return least == most && least == other.least && most == other.most;
   }
@@ -212,13 +210,28 @@ struct Tiles {
     }
     return most;
   }
-  // The first tile from `at` on, which begins one, whose ids overlap with `wanted`; `end` or more if none does.
+  // The first tile from `at` on, which begins one, with an id in `wanted`; `end` or more if none has.
   __device__ __forceinline__ int next(int at, const IdRange& wanted) const {
-    if (ids)
-      while (at < end && !ids_of(at).meets(wanted)) at = after(at);
-    return at;
+    if (!ids || at >= end || wanted.holds(ids[at / per_token])) return at;
+    constexpr int kAtOnce = 8;  // loads of a lane: as many tokens are skipped in the time of one
+    const int last = (end - 1) / per_token, lane = threadIdx.x % 32;
+    for (int token = at / per_token; token <= last; token += 32 * kAtOnce) {
+      int id[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) id[i] = ids[min(token + 32 * i + lane, last)];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const unsigned found = __ballot_sync(0xffffffffu, wanted.holds(id[i]));
+        if (!found) continue;
+        const int row = min(token + 32 * i + __ffs(static_cast<int>(found)) - 1, last) * per_token;
+        return max(at, by_document ? row : row / size * size);  // by document it is the first of one
+      }
+    }
+    return end;
   }
-  __device__ __forceinline__ int after(int at) const { return by_document ? end_of(at) : at + size; }
+  __device__ __forceinline__ int after(int at) const {
+    return by_document ? end_of(at) : at + size;
+  }
   __device__ __forceinline__ IdRange ids_of(int at) const {
     if (by_document) return {ids[at / per_token], ids[at / per_token]};
     return id_range(ids, at / per_token, (min(at + size, end) - 1) / per_token + 1);
