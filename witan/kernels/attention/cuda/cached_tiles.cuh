@@ -12,10 +12,10 @@ namespace witan::kernels::cuda {
 
 namespace tiles {
 
-constexpr int kRows = 16, kWarps = 4;
+constexpr int kRows = 16, kWarps = 4, kCopiers = 32 * kWarps;
 constexpr int kBlocksPerProcessor = 3, kFewStages = 2;  // of which one is copied while the other is used
-// Blocks that have a multiprocessor to themselves have more stages, and as many warps again, which compute the scores
-// of the next tile: a score is one chain of products whichever warp computes it.
+// Blocks that have a multiprocessor to themselves have more stages, and as many warps again, which copy tiles and
+// compute the scores of the next one: a score is one chain of products whichever warp computes it.
 constexpr int kManyStages = 4;
 
 // Head sizes up to D.
@@ -46,15 +46,15 @@ struct TokenKeys {
   }
 };
 
-// Copies `count` rows of `width` channels to a tile, from row(r), and zeros beyond them. Unrolled, unless kRarely.
-template <int D, int kTileRows, int kThreads, bool kRarely = false, class T, class Row>
+// The last kCopiers threads copy `count` rows of `width` channels to a tile, from row(r), and zeros beyond them.
+// Unrolled, unless kRarely.
+template <int D, int kTileRows, bool kRarely = false, class T, class Row>
 __device__ __forceinline__ void copy_tile(T* to, const T* any, int width, int count, const Row& row) {
-  constexpr int kPacks = D / 8, kAtOnce = kThreads / kPacks;
-  const int first = static_cast<int>(threadIdx.x) / kPacks, d = static_cast<int>(threadIdx.x) % kPacks * 8;
-#pragma unroll(kRarely ? 1 : (kTileRows + kAtOnce - 1) / kAtOnce)
+  constexpr int kPacks = D / 8, kAtOnce = kCopiers / kPacks;
+  const int thread = static_cast<int>(threadIdx.x) % kCopiers, first = thread / kPacks, d = thread % kPacks * 8;
+#pragma unroll(kRarely ? 1 : kTileRows / kAtOnce)
   for (int i = 0; i < kTileRows; i += kAtOnce) {
     const int r = first + i;
-    if (kTileRows % kAtOnce != 0 && r >= kTileRows) break;
     const bool wanted = r < count && d < width;
     copy_async(to + r * tensor::kStride<D> + d, wanted ? row(r) + d : any, wanted);
   }
@@ -89,17 +89,21 @@ struct TokenBlock {
   // Only the token's own key is new: tiles without it were written in earlier steps.
   __device__ __forceinline__ bool is_old(int tile) const { return key(tile + 1) <= part.position; }
 
+  __device__ __forceinline__ static bool copies() {
+    return !kAlone || static_cast<int>(threadIdx.x) >= F::kThreads - kCopiers;
+  }
   __device__ __forceinline__ void load(int tile) const {
+    if (!copies()) return;
     const int first = key(tile), count = part.end - first;
     const auto copy = [&](T* to, const T* cache, int width) {
       const T* const rows = cache + (cache_row * call.G + group) * width;
       const int64_t apart = int64_t{call.G} * width;
       if (first + min(count, F::kKeys) <= call.slots) {
         const T* const from = rows + first * apart;
-        copy_tile<D, F::kKeys, F::kThreads>(to, call.q, width, count, [&](int r) { return from + r * apart; });
+        copy_tile<D, F::kKeys>(to, call.q, width, count, [&](int r) { return from + r * apart; });
       } else {  // a ring
-        copy_tile<D, F::kKeys, F::kThreads, true>(to, call.q, width, count,
-                                                  [&](int r) { return rows + (first + r) % call.slots * apart; });
+        copy_tile<D, F::kKeys, true>(to, call.q, width, count,
+                                     [&](int r) { return rows + (first + r) % call.slots * apart; });
       }
     };
     copy(keys(tile), call.keys, call.hd);
@@ -112,7 +116,7 @@ struct TokenBlock {
       if (tile < tiles && is_old(tile)) load(tile);
     wait_for_earlier();
     const T* const queries = call.q + (static_cast<int64_t>(token) * call.H + first_head) * call.hd;
-    copy_tile<D, kRows, F::kThreads>(q, call.q, call.hd, heads, [&](int r) { return queries + r * call.hd; });
+    if (copies()) copy_tile<D, kRows>(q, call.q, call.hd, heads, [&](int r) { return queries + r * call.hd; });
 #pragma unroll
     for (int tile = 0; tile < F::kStages - 1; ++tile) {
       if (tile < tiles && !is_old(tile)) load(tile);
