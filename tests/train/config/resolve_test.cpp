@@ -130,6 +130,22 @@ TEST(Resolve, PackedDocumentsAreSeparated) {
   EXPECT_FALSE(end_to_end->data.reset_position_ids || end_to_end->data.reset_attention_mask);
 }
 
+TEST(Resolve, ConversationsAreSeparatedWhereASampleHasSeveral) {
+  const auto masks = [](const char* packing, bool preferences) {
+    RunConfig tuned;
+    tuned.data.sft = true;
+    tuned.data.tokenizer = "t.json";
+    tuned.data.packing = packing;
+    tuned.data.preferences = preferences;
+    if (preferences) tuned.objective.objective = "preference";
+    return resolve(tuned, {.cores = 2, .vocabulary = 100})->data.reset_attention_mask;
+  };
+  EXPECT_TRUE(masks("greedy", false));
+  EXPECT_TRUE(masks("best_fit", false));
+  EXPECT_FALSE(masks("none", false));
+  EXPECT_TRUE(masks("none", true)) << "both answers of a pair lie in one row";
+}
+
 TEST(Resolve, LearnedPositionsCoverTheSequenceLength) {
   EXPECT_EQ(resolve(RunConfig(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings, 0)
       << "rotary positions have no limit";

@@ -89,9 +89,11 @@ class Resolution {
             "leave vocab_size out, or raise it"));
   }
 
+  // A conversation alone needs no mask, with which attention is slower: its tokens never see the padding behind them.
   void packed_samples() {
     DataConfig& data = values_.data;
-    if (!data.packs() || (data.reset_position_ids && data.reset_attention_mask)) return;
+    const bool several = data.sft ? data.packing != "none" || data.preferences : data.packs();
+    if (!several || (data.reset_position_ids && data.reset_attention_mask)) return;
     data.reset_position_ids = data.reset_attention_mask = true;
     for (const char* key : {"reset_position_ids", "reset_attention_mask"})
       decisions_.push_back({key, "true", cat(data.sft ? "conversations" : "documents", " of a sample are kept apart")});

@@ -77,7 +77,7 @@ class ResolvedConfig {
 
 // Fills in values that are 0 or auto, and raises values below the minimum that another key sets:
 //   vocab_size                   the tokenizer's; a smaller one is a ConfigError
-//   reset_position_ids,          true if samples are packed: their documents do not attend to each other
+//   reset_position_ids,          true if samples have several documents, which do not attend to each other
 //   reset_attention_mask
 //   sample_prompt                a question with sft, if it is the default
 //   max_position_embeddings      seq_length, for learned positions
