@@ -575,7 +575,7 @@ std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
   if (config.lora_rank == 0) return nullptr;
   if (targets.empty() || std::ranges::find(targets, "all") != targets.end()) targets = names;
   return std::make_shared<const LoraConfig>(
-      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_use_rslora, config.lora_dropout, std::move(targets)});
+      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets), config.lora_use_rslora});
 }
 
 Freeze::Freeze(const ModelConfig& config)

@@ -20,9 +20,9 @@ namespace witan {
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 0;
-  bool rank_stabilized = false;      // rsLoRA (Kalajdzievski, 2023, arXiv:2312.03732)
   double dropout = 0;                // of A's input
   std::vector<std::string> targets;  // names of matrices: "q_proj", "gate_proj"
+  bool rank_stabilized = false;      // rsLoRA (Kalajdzievski, 2023, arXiv:2312.03732)
 
   double scale() const;
   bool adapts(std::string_view name) const;
