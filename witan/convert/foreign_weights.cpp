@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "witan/base/error.h"
+#include "witan/convert/tensor_names.h"
+
 namespace witan {
 
 void ForeignWeights::set_links(std::vector<Link> links) {
@@ -31,6 +34,25 @@ void ForeignWeights::choose_dtype(ModelConfig& model,
     model.dtype = dtype;
     list_tensors(model);
     if (all_held(held)) return;
+  }
+}
+
+void ForeignWeights::check_tables_of_experts(int64_t experts) {
+  constexpr int64_t kMost = 1 << 16;  // elements that are read at a time
+  std::vector<double> values;
+  for (const Link& link : links_) {
+    const std::string& source = link.pieces.front().from.name;
+    if (!is_table_of_experts(source)) continue;
+    for (int64_t first = 0; first < link.elements(); first += kMost) {
+      values.resize(static_cast<size_t>(std::min(kMost, link.elements() - first)));
+      read(link.name, first, static_cast<int64_t>(values.size()), values.data());
+      const auto wrong = std::ranges::find_if(
+          values, [&](double value) { return value < 0 || value >= static_cast<double>(experts); });
+      require<CheckpointError>(wrong == values.end(), where(), ": \"", source, "\" gives token ",
+                               (first + (wrong - values.begin())) / link.shape.last(), " expert ",
+                               wrong == values.end() ? 0 : *wrong, ", but the model has ", experts,
+                               " experts: the table is damaged, or the configuration is another model's");
+    }
   }
 }
 

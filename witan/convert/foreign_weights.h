@@ -55,6 +55,8 @@ class ForeignWeights : public WeightSource {
 
   // Sets the model's dtype to the narrowest one that can represent all linked sources, by `held` for each of them.
   void choose_dtype(ModelConfig& model, const std::function<bool(Element by, const std::string& source)>& held);
+  // Reads the tables of experts, if there are any. Throws CheckpointError naming a token whose expert does not exist.
+  void check_tables_of_experts(int64_t experts);
 
  private:
   bool all_held(const std::function<bool(Element by, const std::string& source)>& held) const;

@@ -280,15 +280,22 @@ MODELS |= {
 
 # A layer of each kind, and entries of 6 tokens without an indexer. Tables choose the experts of the first two layers.
 YARN_OF_V4 = {key: value for key, value in YARN.items() if key != "rope_theta"}
+OF_V4 = dict(COMMON, num_key_value_heads=1, head_dim=12, q_lora_rank=10, o_groups=2, o_lora_rank=6, sliding_window=5,
+             index_n_heads=16, index_head_dim=8, index_topk=2, partial_rotary_factor=4 / 12, rope_parameters=YARN_OF_V4,
+             n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=8, swiglu_limit=0.5,
+             hc_mult=3, hc_sinkhorn_iters=5)
 V4 = {
     "deepseek_v4": ("DeepseekV4", dict(
-        COMMON, num_hidden_layers=4, num_key_value_heads=1, head_dim=12, q_lora_rank=10, o_groups=2, o_lora_rank=6,
+        OF_V4, num_hidden_layers=4,
         layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
                      "compressed_sparse_attention"],
-        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 6}, sliding_window=5,
-        index_n_heads=16, index_head_dim=8, index_topk=2, partial_rotary_factor=4 / 12, rope_parameters=YARN_OF_V4,
-        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], n_routed_experts=8, n_shared_experts=1,
-        num_experts_per_tok=3, moe_intermediate_size=8, swiglu_limit=0.5, hc_mult=3, hc_sinkhorn_iters=5)),
+        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 6},
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"])),
+    # As llama.cpp has it: other entries are of 128 tokens.
+    "deepseek_v4_even": ("DeepseekV4", dict(
+        OF_V4, num_hidden_layers=3,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+        mlp_layer_types=["hash_moe", "moe", "moe"])),
 }
 MODELS |= V4
 

@@ -16,8 +16,9 @@
 namespace witan {
 namespace {
 
-constexpr std::array<std::pair<Element, std::string_view>, 13> kElementNames{{{Element::f64, "F64"},
+constexpr std::array<std::pair<Element, std::string_view>, 14> kElementNames{{{Element::f64, "F64"},
                                                                               {Element::i64, "I64"},
+                                                                              {Element::i32, "I32"},
                                                                               {Element::f32, "F32"},
                                                                               {Element::f16, "F16"},
                                                                               {Element::bf16, "BF16"},
@@ -53,6 +54,8 @@ double load_as_double(Element type, const std::byte* from) {
       return static_cast<double>(static_cast<float>(load<bf16>(from)));
     case Element::i64:
       return static_cast<double>(load<int64_t>(from));
+    case Element::i32:
+      return load<int32_t>(from);
     case Element::f8_e4m3:
       return static_cast<double>(static_cast<float>(load<e4m3>(from)));
     case Element::f8_e8m0:
@@ -107,6 +110,7 @@ int64_t size_of(Element element) {
     case Element::i64:
       return 8;
     case Element::f32:
+    case Element::i32:
       return 4;
     case Element::f16:
     case Element::bf16:
@@ -119,7 +123,7 @@ int64_t size_of(Element element) {
 bool holds(Element wide, Element narrow) {
   if (wide == narrow || wide == Element::f64) return true;
   if (wide == Element::bf16) return narrow == Element::mxfp4;
-  return wide == Element::f32 && narrow != Element::f64 && narrow != Element::i64;
+  return wide == Element::f32 && narrow != Element::f64 && narrow != Element::i64 && narrow != Element::i32;
 }
 
 void copy_elements(Element to_type, std::byte* to, Element from_type, const std::byte* from, int64_t stride,
@@ -137,6 +141,8 @@ void copy_elements(Element to_type, std::byte* to, Element from_type, const std:
       return convert<bf16>(to, from_type, from, step, count);
     case Element::i64:
       return convert<int64_t>(to, from_type, from, step, count);
+    case Element::i32:
+      return convert<int32_t>(to, from_type, from, step, count);
     default:
       assert(false);
   }

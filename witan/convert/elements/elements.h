@@ -9,9 +9,9 @@
 
 namespace witan {
 
-// The dtypes that weights may have in a file; i64 has tables of experts. From q5_0 on elements are stored in blocks
-// (block_codec.h), so that one element has no size.
-enum class Element : uint8_t { f64, f32, f16, bf16, i64, f8_e4m3, f8_e8m0, q5_0, q8_0, q4_k, q5_k, q6_k, mxfp4 };
+// The dtypes that weights may have in a file; i64 and i32 have tables of experts. From q5_0 on elements are stored in
+// blocks (block_codec.h), so that one element has no size.
+enum class Element : uint8_t { f64, f32, f16, bf16, i64, i32, f8_e4m3, f8_e8m0, q5_0, q8_0, q4_k, q5_k, q6_k, mxfp4 };
 
 // Parses "F32" and so on. Throws CheckpointError("WHERE: …") for a name that is not a dtype of weights.
 Element element_from_name(std::string_view name, std::string_view where);

@@ -76,6 +76,7 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   choose_dtype(hf_.model, [&](Element by, const std::string& source) {
     return is_table_of_experts(source) || holds(by, element_of_source(source));
   });
+  check_tables_of_experts(hf_.model.moe.num_experts);
 }
 
 // Checked before tensors are listed, since a large number in a config.json would otherwise take time and memory without
@@ -113,7 +114,10 @@ void HfWeights::check_tensors(MtpLayers mtp) {
     require<CheckpointError>(quantised_.agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(),
                              ": \"", name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
                              ": one of the two is another model's");
-    element_of_source(name);  // refuses unsupported dtypes
+    const Element element = element_of_source(name);  // refuses unsupported dtypes
+    require<CheckpointError>((element == Element::i64) == is_table_of_experts(name) && element != Element::i32,
+                             (folder_.path() / folder_.shard_of(name)).string(), ": \"", name, "\" is ",
+                             name_of(element), ": weights are floating-point numbers, and tables of experts I64");
   }
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
