@@ -29,9 +29,10 @@ struct NameStyle {
 // Modules of multi-token prediction are numbered after the model's own layers.
 std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers);
 std::string head_name(const NameStyle& style);
-// Whether the other program's tensor is a table of each token's experts, whole numbers of 64 bits.
+// Whether the other program's tensor is a table of each token's experts: whole numbers of 64 bits, or of 32 in a GGUF
+// file.
 inline bool is_table_of_experts(std::string_view name) {
-  return name.ends_with(".tid2eid");
+  return name.ends_with(".tid2eid") || name.ends_with(".ffn_gate_tid2eid.weight");
 }
 // Whether the tensor is outside of the text decoder of a vision-language model, or below Architecture::side.
 bool is_side_tensor(const Architecture& architecture, const NameStyle& style, std::string_view name);

@@ -25,14 +25,15 @@ using testing::values_of;
 
 // Whether files store other values: -exp(x) for decays, and 1 + w for norms of Qwen3-Next.
 bool is_mapped(const std::string& model, const std::string& name) {
-  return name.ends_with("A_log") || (model.starts_with("qwen3_") && name.ends_with("norm.weight") &&
-                                     name.find("gated_delta") == std::string::npos);
+  return name.ends_with("A_log") || ((model.starts_with("qwen3_next") || model.starts_with("qwen3_5")) &&
+                                     name.ends_with("norm.weight") && name.find("gated_delta") == std::string::npos);
 }
 
-// The keys in which a file differs from the folder: it has no window (of Mixtral llama.cpp knew none, of Phi-3 it
-// computes none) and no groups of experts (of which llama.cpp knew none then), raises no steps of Mamba-2, and rounds
-// a base to float32.
+// The keys in which a file differs from the folder: it has no window (of Mixtral llama.cpp knew none, of Phi-3 and
+// Qwen2-VL it computes none) and no groups of experts (of which llama.cpp knew none then), raises no steps of Mamba-2,
+// and rounds a base to float32.
 std::vector<std::string> keys_of_files(const std::string& model) {
+  if (model == "qwen2_vl_text") return {"window_size", "window_attn_skip_freq"};
   if (model == "mixtral" || model == "phi3") return {"window_size"};
   if (model == "deepseek_v3") return {"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_score_topk"};
   if (model.starts_with("nemotron_h")) return {"mamba_dt_min"};
@@ -100,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, GgufModels,
                                            "qwen3_5", "qwen3_5_moe", "nemotron_h_moe", "nemotron_h_dense",
                                            "granitemoehybrid", "granitemoehybrid_even", "lfm2_even", "lfm2_moe_even",
                                            "exaone_moe", "solar_open", "ernie4_5_moe_even", "hunyuan_v1_moe", "phi3",
-                                           "deepseek_v32", "glm_moe_dsa"),
+                                           "deepseek_v32", "glm_moe_dsa", "kimi_linear", "qwen2_vl_text",
+                                           "qwen3_vl_text", "qwen3_vl_moe_even", "glm4v_moe_text"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
@@ -115,11 +117,31 @@ TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
 
 // Golden models of all architectures that llama.cpp supports.
 TEST_F(GgufFiles, FoldersRoundTrip) {
-  for (const char* model : {"llama",        "llama3",        "gpt2",       "qwen3",      "olmo2",
-                            "olmo3_yarn",   "deepseek_v3",   "gpt_oss",    "glm4_moe",   "glm4_moe_lite",
-                            "kimi_k2",      "minimax_m2",    "seed_oss",   "granitemoe", "granitemoeshared",
-                            "lfm2_even",    "lfm2_moe_even", "exaone_moe", "solar_open", "ernie4_5_moe_even",
-                            "deepseek_v32", "glm_moe_dsa"}) {
+  for (const char* model : {"llama",
+                            "llama3",
+                            "gpt2",
+                            "qwen3",
+                            "olmo2",
+                            "olmo3_yarn",
+                            "deepseek_v3",
+                            "gpt_oss",
+                            "glm4_moe",
+                            "glm4_moe_lite",
+                            "kimi_k2",
+                            "minimax_m2",
+                            "seed_oss",
+                            "granitemoe",
+                            "granitemoeshared",
+                            "lfm2_even",
+                            "lfm2_moe_even",
+                            "exaone_moe",
+                            "solar_open",
+                            "ernie4_5_moe_even",
+                            "deepseek_v32",
+                            "glm_moe_dsa",
+                            "qwen3_vl_text",
+                            "qwen3_vl_moe_even",
+                            "glm4v_moe_text"}) {
     SCOPED_TRACE(model);
     HfWeights hf(golden(model));
     CheckpointWeights weights = imported(hf);

@@ -130,6 +130,7 @@ TEST_F(GgufFiles, LayersSupportedByLlamaCppRoundTrip) {
   };
   const GgufMetadata dots = write("dots1", [](ModelConfig& model) {
     model.attention.window_size = model.attention.window_attn_skip_freq = "none";
+    model.attention.num_query_groups = model.attention.num_attention_heads;
   });
   EXPECT_EQ(dots.integer("dots1.leading_dense_block_count"), 1);
   EXPECT_EQ(dots.integer("dots1.expert_group_used_count"), 2);

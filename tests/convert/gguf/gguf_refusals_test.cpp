@@ -7,6 +7,7 @@
 
 #include "convert/gguf/gguf_support.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 
 namespace witan {
 namespace {
@@ -33,7 +34,11 @@ TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
               HasSubstr("llama.cpp's model of type olmo2 cannot be what this one is: window_rotary_base"));
   EXPECT_THAT(refusal("qwen3_moe"), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
-  EXPECT_THAT(refusal("dots1"), HasSubstr("window_size"));
+  EXPECT_THAT(refusal("dots1"), HasSubstr("dots1.attention.head_count_kv = 2: llama.cpp's models of this type have"));
+  EXPECT_THAT(refusal("qwen2_vl_text"), HasSubstr("window_size"));
+  EXPECT_THAT(refusal("qwen3_vl_moe_text"), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(refusal("deepseek_v4"),
+              HasSubstr("csa_compress_ratios = [0,4,6,4]: llama.cpp's model of type deepseek4"));
   EXPECT_THAT(refusal("qwen2_moe"), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(refusal("smollm3"), HasSubstr("no_rope_freq"));
   EXPECT_THAT(refusal("qwen3_next"), HasSubstr("qwen3next.ssm.inner_size = 60: in llama.cpp's models of this type"));
@@ -46,14 +51,16 @@ TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
   EXPECT_THAT(refusal("granitemoehybrid_dense"), HasSubstr("add_attention_bias = false, not true"));
   EXPECT_THAT(refusal("ernie4_5_moe"), HasSubstr("ernie4_5-moe.interleave_moe_layer_step = 2: llama.cpp loads only"));
   EXPECT_THAT(refusal("phi3"), HasSubstr("window_size"));
-  EXPECT_THAT(refusal("olmo_hybrid"), HasSubstr("Witan writes no GGUF file of a model of type olmo_hybrid"));
+  for (const char* unknown : {"olmo_hybrid", "flex_olmo"})
+    EXPECT_THAT(refusal(unknown), HasSubstr(cat("llama.cpp has no architecture for models of type ", unknown)));
 }
 
 class DamagedGguf : public GgufFiles {
  protected:
-  // The golden file of Mixtral with changed parts.
-  std::string refusal(const std::function<void(GgufMetadata&, std::vector<GgufTensor>&)>& change) {
-    const GgufFile file(golden_gguf("mixtral"));
+  // A golden file with changed parts, and zeros as tensors.
+  std::string refusal(const std::function<void(GgufMetadata&, std::vector<GgufTensor>&)>& change,
+                      const std::string& model = "mixtral") {
+    const GgufFile file(golden_gguf(model));
     GgufMetadata metadata = file.metadata();
     std::vector<GgufTensor> tensors;
     for (const auto& tensor : file.tensors()) tensors.push_back(tensor.info);
@@ -97,6 +104,58 @@ TEST_F(DamagedGguf, ErrorsNameTheDamage) {
               HasSubstr("llama.rope.dimension_count = 2: models of this type rotate whole heads"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.rope.scaling.type", "longrope"); }),
               HasSubstr("longrope"));
+}
+
+class DamagedGgufTensors : public DamagedGguf, public ::testing::WithParamInterface<const char*> {};
+
+// In turn each tensor is missing, of another shape, or of a type that weights do not have.
+TEST_P(DamagedGgufTensors, AreNamed) {
+  const GgufFile file(golden_gguf(GetParam()));
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    const std::string name = file.tensors()[i].info.name;
+    if (name == "token_embd.weight" || name == "output.weight" || name.ends_with(".bias"))
+      continue;  // keys follow them
+    const std::string quoted = cat("\"", name, "\"");
+    if (i % 3 == 0)
+      EXPECT_THAT(refusal([&](auto&, auto& t) { t.erase(t.begin() + static_cast<std::ptrdiff_t>(i)); }, GetParam()),
+                  HasSubstr(cat("damaged.gguf has no tensor ", quoted)));
+    else if (i % 3 == 1)
+      EXPECT_THAT(refusal([&](auto&, auto& t) { t[i].dims.front() += 1; }, GetParam()),
+                  HasSubstr(cat("damaged.gguf: ", quoted, " is [")));
+    else
+      EXPECT_THAT(refusal([&](auto&, auto& t) { t[i].type = ggml_type("I16"); }, GetParam()),
+                  HasSubstr(cat("damaged.gguf: ", quoted, " is I16")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, DamagedGgufTensors,
+                         ::testing::Values("deepseek_v4_even", "glm_moe_dsa", "granitemoehybrid", "kimi_linear",
+                                           "nemotron_h_moe", "qwen3_5", "qwen3_vl_moe_even"),
+                         [](const auto& model) { return std::string(model.param); });
+
+TEST_F(DamagedGguf, FilesWithoutTheHeadThatLlamaCppNeedsAreRefused) {
+  EXPECT_THAT(
+      refusal([](auto&, auto& t) { std::erase_if(t, [](const auto& one) { return one.name == "output.weight"; }); },
+              "kimi_linear"),
+      HasSubstr("has no tensor \"output.weight\", without which llama.cpp loads no model of type kimi-linear"));
+}
+
+// Keys without which llama.cpp loads no model of the type.
+TEST_F(DamagedGguf, MissingKeysAreNamed) {
+  for (const char* key :
+       {"kimi-linear.kda.head_dim", "kimi-linear.ssm.conv_kernel", "kimi-linear.attention.kv_lora_rank",
+        "kimi-linear.attention.key_length_mla", "kimi-linear.attention.head_count_kv",
+        "deepseek4.hyper_connection.count", "deepseek4.attention.q_lora_rank", "deepseek4.hash_layer_count",
+        "deepseek4.swiglu_clamp_exp"}) {
+    const std::string model = std::string(key).starts_with("kimi") ? "kimi_linear" : "deepseek_v4_even";
+    const auto without = [&](GgufMetadata& keys, auto&) {
+      GgufMetadata fewer(keys.source());
+      for (const auto& [other, kept] : keys.values())
+        if (other != key) fewer.put(other, kept);
+      keys = fewer;
+    };
+    EXPECT_THAT(refusal(without, model), HasSubstr(cat("damaged.gguf: ", key, " is missing")));
+  }
 }
 
 }  // namespace

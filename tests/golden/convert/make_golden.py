@@ -166,6 +166,10 @@ NEWEST |= {
         IMAGES, text_config=dict(QWEN3_VL, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12,
                                  mlp_only_layers=[0]),
         vision_config=dict(TOWER, num_position_embeddings=16, deepstack_visual_indexes=[0]))),
+    # As llama.cpp has it: all layers have experts.
+    "qwen3_vl_moe_even": ("Qwen3VLMoe", dict(
+        IMAGES, text_config=dict(QWEN3_VL, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12),
+        vision_config=dict(TOWER, num_position_embeddings=16, deepstack_visual_indexes=[0]))),
     "glm4v_moe_text": ("Glm4vMoe", dict(
         image_token_id=62, video_token_id=63, image_start_token_id=58, image_end_token_id=59, video_start_token_id=60,
         video_end_token_id=61, tie_word_embeddings=False,
@@ -496,7 +500,7 @@ def save(model, folder):
         tensors = {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor
                    for name, tensor in load_file(path).items()}
         save_file(tensors, path, {"format": "pt"})
-    if "qwen3_vl_moe_text" in names:
+    if any(name.startswith("qwen3_vl_moe") for name in names):
         tensors = {name: tensor.transpose(1, 2).contiguous() if ".mlp.experts." in name else tensor
                    for name, tensor in load_file(path).items()}
         save_file(tensors, path, {"format": "pt"})

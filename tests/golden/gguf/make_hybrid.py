@@ -18,6 +18,14 @@ sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
 
 import conversion  # noqa: E402
 import gguf  # noqa: E402
+import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+
+def sections_of(name, sections):
+    text = json.loads((HERE.parent / "convert" / name / "config.json").read_text())["text_config"]
+    return {"text_config": text | {"rope_parameters": text["rope_parameters"] | {"mrope_section": sections}}}
+
 
 # Of each model the keys of config.json that the converter wants otherwise than transformers 5.24 writes them.
 PATTERN = {"linear_attention": "M", "moe": "E", "full_attention": "*", "mlp": "-"}
@@ -44,18 +52,54 @@ MODELS = {
                                  "original_max_position_embeddings": 128}},
     "deepseek_v32": {"scoring_func": "sigmoid", "num_nextn_predict_layers": 0},
     "glm_moe_dsa": {"scoring_func": "sigmoid", "num_nextn_predict_layers": 0, "first_k_dense_replace": 1},
+    # llama.cpp knows no windows here. Sections are those of published folders.
+    "qwen2_vl_text": sections_of("qwen2_vl_text", [16, 24, 24]),
+    "qwen3_vl_text": sections_of("qwen3_vl_text", [24, 20, 20]) | {"vision_config": {}},
+    "qwen3_vl_moe_even": sections_of("qwen3_vl_moe_even", [24, 20, 20]) | {"vision_config": {}},
+    "glm4v_moe_text": sections_of("glm4v_moe_text", [8, 12, 12]),
+    # Names of published folders, and of keys there.
+    "deepseek_v4_even": {"compress_ratios": [0, 4, 128], "num_hash_layers": 1, "head_dim": 12,
+                         "rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                          "original_max_position_embeddings": 32},
+                         "rope_parameters": {"rope_theta": 10000.0}, "num_nextn_predict_layers": 0},
+    # As in published folders, which give the size of heads of which nothing is made, but not that of experts' groups by
+    # the converter's names.
+    "kimi_linear": {"linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1, 3, 4], "num_heads": 4, "head_dim": 6,
+                                           "short_conv_kernel_size": 3},
+                    "moe_router_activation_func": "sigmoid", "first_k_dense_replace": 1, "n_group": 4,
+                    "num_experts_per_token": 3, "head_dim": None},
 }
 
 
 def changed(name):
     config = json.loads((HERE.parent / "convert" / name / "config.json").read_text())
-    # The sections of the rotation are Qwen3.5's own, which the converter writes where the file has none.
-    config.get("text_config", config).get("rope_parameters", {}).pop("mrope_section", None)
+    if name.startswith("qwen3_5"):  # the converter writes Qwen3.5's own sections where the file has none
+        config.get("text_config", config)["rope_parameters"].pop("mrope_section", None)
     config = {key: value for key, value in (config | MODELS[name]).items() if value is not None}
     if "layers_block_type" in config:
         config["hybrid_override_pattern"] = "".join(PATTERN[one] for one in config.pop("layers_block_type"))
         config["num_hidden_layers"] = len(config["hybrid_override_pattern"])
     return config
+
+
+def published_v4(tensors):
+    """Tensors of DeepSeek-V4 as in published folders, whose experts have 4 bits: the converter writes no others."""
+    names = {"embed_tokens.weight": "embed.weight", "hc_head.hc_fn": "hc_head_fn", "hc_head.hc_base": "hc_head_base",
+             "hc_head.hc_scale": "hc_head_scale"}
+    found = {}
+    for name, tensor in tensors.items():
+        name = name.removeprefix("model.").replace(".attn.norm.", ".attn.kv_norm.")
+        found[names.get(name, name)] = tensor
+        if ".experts." in name:
+            found[name.replace(".weight", ".scale")] = torch.ones(1)
+    return found
+
+
+def write_experts(self, bid, proj, key):
+    names = [f"layers.{bid}.ffn.experts.{expert}.{proj}" for expert in range(self.hparams["n_routed_experts"])]
+    stacked = torch.stack([self.model_tensors[name + ".weight"]() for name in names])
+    self.gguf_writer.add_tensor(self.format_tensor_name(key, bid), stacked.numpy())
+    return [name + part for name in names for part in (".weight", ".scale")]
 
 
 def make(name):
@@ -67,6 +111,10 @@ def make(name):
         model_class = conversion.get_model_class(config["architectures"][0])
         model_class.set_vocab = lambda self: self._set_vocab_none()
         model_class.no_mtp = True
+        if name == "deepseek_v4_even":
+            save_file(published_v4(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+            model_class._write_mxfp4_expert_tensor = write_experts
+            gguf.GGUFWriter.add_chat_template = lambda self, template: None  # the converter has one of its own
         model = model_class(folder, gguf.LlamaFileType.ALL_F32, HERE / f"{name}.gguf", hparams=config, model_name=name)
         if name == "ernie4_5_moe_even":  # the converter divides intermediate_size by the number of key heads
             model.gguf_writer.add_expert_shared_feed_forward_length = lambda _: model.gguf_writer.add_uint32(

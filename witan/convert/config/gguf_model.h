@@ -74,8 +74,11 @@ class GgufReader {
   void sizes(GgufWidths mlps = GgufWidths::one);
   // Heads of values have as many channels as those of keys, all of which rotate; with `partial` perhaps only some.
   void grouped_heads(bool partial = false);
+  // After grouped_heads(): refuses heads that are not as wide together as the residual stream, which llama.cpp does not
+  // load in models of some types.
+  void heads_fill_stream();
   void rope();
-  void llama_like();  // these three
+  void llama_like();  // sizes(), grouped_heads() and rope()
   void experts(const char* count);
   // Routed and shared experts, as DeepSeek has them.
   void routed_experts();
@@ -116,8 +119,9 @@ class GgufWriter {
   void sizes();
   void grouped_heads();
   void rope();
-  void llama_like();      // these three
-  void routed_experts();  // and shared ones, as DeepSeek has them
+  void rope(const Json& rotation);  // one of several
+  void llama_like();                // sizes(), grouped_heads() and rope()
+  void routed_experts();            // and shared ones, as DeepSeek has them
   void expert_groups();
   void mtp_layers();          // counts modules of multi-token prediction among the layers
   bool experts();             // how many there are, and how many a token has; false if there are none

@@ -111,6 +111,13 @@ void GgufReader::grouped_heads(bool partial) {
   out["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(std::max<int64_t>(channels, 1));
 }
 
+void GgufReader::heads_fill_stream() {
+  const auto channels = out.at("head_dim").get<double>(), heads = out.at("num_attention_heads").get<double>(),
+             hidden = out.at("hidden_size").get<double>();
+  require<ConfigError>(channels * heads == hidden, source(), ": ", key("attention.key_length"), " = ", channels,
+                       ": in llama.cpp's models of this type all heads together are as wide as the model, ", hidden);
+}
+
 void GgufReader::rope() {
   const double base = number("rope.freq_base", 10000.0);
   Json rope = {{"rope_theta", base}, {"rope_type", "default"}};

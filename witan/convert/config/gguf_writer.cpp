@@ -18,7 +18,7 @@ void GgufWriter::sizes() {
   put("embedding_length", "hidden_size");
   if (hf.contains("intermediate_size")) put("feed_forward_length", "intermediate_size");
   put("attention.head_count", "num_attention_heads");
-  put("context_length", "max_position_embeddings");
+  put("context_length", hf.contains("max_position_embeddings") ? "max_position_embeddings" : "model_max_length");
   put_real("attention.layer_norm_rms_epsilon", model.norm.norm_epsilon);
 }
 
@@ -30,7 +30,10 @@ void GgufWriter::grouped_heads() {
 
 void GgufWriter::rope() {
   const Json& of_all = hf.at("rope_parameters");
-  const Json& rope = of_all.contains("full_attention") ? of_all.at("full_attention") : of_all;
+  rope(of_all.contains("full_attention") ? of_all.at("full_attention") : of_all);
+}
+
+void GgufWriter::rope(const Json& rope) {
   const auto& type = rope.at("rope_type").get_ref<const std::string&>();
   put_real("rope.freq_base", rope.at("rope_theta").get<double>());
   if (type != "linear" && type != "yarn") return;

@@ -68,8 +68,8 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
                                                   .rope_factors = rope_factors(model),
                                                   .qkv_biases = attention.add_qkv_bias || attention.add_attention_bias,
                                                   .qk_norms = attention.qk_layernorm,
-                                                   .mlp_biases = model.mlp_bias() != Bias::none,
-                                                   .values_from_keys = attention.attention_k_eq_v});
+                                                  .mlp_biases = model.mlp_bias() != Bias::none,
+                                                  .values_from_keys = attention.attention_k_eq_v});
   const auto different = differences(again.model, written);
   require<ConfigError>(different.empty(), "llama.cpp's model of type ", name,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);
@@ -77,8 +77,8 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
 }
 
 std::string_view gguf_architecture(const Architecture& architecture) {
-  require<ConfigError>(!architecture.gguf.name.empty(), "Witan writes no GGUF file of a model of type ",
-                       architecture.model_type, ": export --format hf");
+  require<ConfigError>(!architecture.gguf.name.empty(), "llama.cpp has no architecture for models of type ",
+                       architecture.model_type, ", so that no GGUF file can hold one: export --format hf");
   return architecture.gguf.name;
 }
 

@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& arch
                                                         LatentStorage latent, const std::vector<ModelTensor>& tensors);
 
 // Whether llama.cpp holds the tensor in float32 in every file: vectors, norms, routers, weights of an indexer's heads,
-// short convolutions, positions.
+// short convolutions, positions, and what joins parallel residual streams.
 bool is_always_f32(std::string_view name, int dims);
 
 }  // namespace witan

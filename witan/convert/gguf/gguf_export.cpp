@@ -78,6 +78,7 @@ class GgufExporter {
   }
 
   const GgmlType* type_of(const Link& link) const {
+    if (is_table_of_experts(link.name)) return ggml_type("I32");
     const ModelConfig& model = weights_.model();
     const Element own = *element_of(model.compute_dtype());
     const auto known = how_.types.find(link.name);

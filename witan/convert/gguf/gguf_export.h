@@ -44,7 +44,7 @@ int64_t gguf_file_type(std::string_view type, bool mixed);
 struct GgufExport {
   const Architecture* architecture = nullptr;
   int64_t positions = 0;                          // the length of context that the model is meant for
-  GgufMetadata more = GgufMetadata();             // keys of the vocabulary
+  GgufMetadata more = GgufMetadata();             // keys of the vocabulary, and of what reads images
   std::map<std::string, std::string> types = {};  // as imported, by tensor; others have the model's dtype
   std::optional<Element> type = {};               // for all tensors, as gguf_type_of() chooses
   bool mixed = false;                             // with Q4_K: GgufTypes::mixed

@@ -78,6 +78,8 @@ class GgufLinker {
     if (rule.rows == GgufRows::tiled_heads || rule.rows == GgufRows::tiled_columns)
       tile_heads(rule.rows, own, in, piece);
     if (rule.shape == GgufShape::column) return {out, 1};
+    if (rule.shape == GgufShape::heads) return {1, 1, out, 1};
+    if (rule.shape == GgufShape::taps) return {1, out, 1, in};
     if (rule.shape == GgufShape::state_groups)
       return {model_.mamba.mamba_num_groups, out / model_.mamba.mamba_num_groups};
     Shape shape;
@@ -163,8 +165,10 @@ std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& arch
 bool is_always_f32(std::string_view name, int dims) {
   return dims <= 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
          name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight") ||
-         name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight") ||
-         name.ends_with(".indexer.proj.weight") || name == "position_embd.weight";
+         name.find(".ssm_conv1d") != std::string_view::npos || name.ends_with(".shortconv.conv.weight") ||
+         name.ends_with(".indexer.proj.weight") || name.ends_with("_compressor_ape.weight") ||
+         name.ends_with("hc_attn_fn.weight") || name.ends_with("hc_ffn_fn.weight") ||
+         name.ends_with("output_hc_fn.weight") || name == "position_embd.weight";
 }
 
 }  // namespace witan

@@ -18,6 +18,8 @@ namespace {
 constexpr std::string_view kReadTypes[] = {"F32",  "F16",  "BF16", "F64",  "Q5_0",
                                            "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
 
+constexpr std::string_view kTableType = "I32";  // of tables of experts
+
 constexpr std::string_view kKeyProjection = ".attn_k.weight";
 
 Shape shape_of(const GgufTensor& tensor) {
@@ -78,6 +80,7 @@ GgufWeights::GgufWeights(const fs::path& path, MtpLayers mtp)
   set_links(std::move(links));
   check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()), mtp);
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return is_held_by(by, source); });
+  check_tables_of_experts(hf_.model.moe.num_experts);
 }
 
 // Whether the tensor is of multi-token prediction, and either left out as asked or a copy of the model's embedding or
@@ -116,6 +119,9 @@ bool GgufWeights::is_of_borrowed_keys(std::string_view name) const {
 void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected, MtpLayers mtp) {
   const std::string here = file_.path().string();
   const std::string_view type = gguf_architecture(*hf_.architecture);
+  require<CheckpointError>(!hf_.architecture->gguf.untied || file_.find(kGgufHead) != nullptr, here,
+                           " has no tensor \"", kGgufHead, "\", without which llama.cpp loads no model of type ", type,
+                           ": the file is cut, or its keys are another model's");
   std::set<std::string> used;
   for (const auto& [name, shape] : expected) {
     const auto* found = file_.find(name);
@@ -126,6 +132,11 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
                              shape_of(found->info), ", but its keys ask for ", shape);
     used.insert(name);
     const std::string_view stored = found->info.type->name;
+    if (is_table_of_experts(name)) {
+      require<CheckpointError>(stored == kTableType, here, ": \"", name, "\" is ", stored, ", not ", kTableType,
+                               ": it must hold the numbers of each token's experts");
+      continue;
+    }
     require<CheckpointError>(std::ranges::find(kReadTypes, stored) != std::end(kReadTypes), here, ": \"", name,
                              "\" is ", stored, "; Witan reads ", fmt::format("{}", fmt::join(kReadTypes, ", ")),
                              ": convert the original model with convert_hf_to_gguf.py --outtype bf16 (or q8_0), or "
@@ -148,6 +159,7 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
 // A tensor that every file holds in float32 is judged by its values instead of its dtype: whether Witan's, in bfloat16,
 // are the file's again.
 bool GgufWeights::is_held_by(Element wide, const std::string& name) {
+  if (is_table_of_experts(name)) return true;
   const HeldTensor held = hold(name);
   if (holds(wide, held.type)) return true;
   const auto* placed = file_.find(name);

@@ -73,10 +73,12 @@ enum class GgufRows : uint8_t {
   tiled_columns,  // of a matrix that reads these heads
 };
 
-// The shape in a GGUF file of a vector [O] of Witan's.
+// The shape in a GGUF file of a vector [O] of Witan's, or of a matrix [O, I].
 enum class GgufShape : uint8_t {
   same,
   column,        // [O, 1]
+  heads,         // [1, 1, O, 1], as Kimi Linear's folders have it
+  taps,          // a matrix [O, I] of taps as [1, O, 1, I]
   state_groups,  // [G, O / G], with Mamba-2's G groups
 };
 

@@ -19,24 +19,6 @@ constexpr TensorRule kIndexerRules[] = {
     {"attention.indexer.weights_proj.weight", "layers.{l}.self_attn.indexer.weights_proj.weight"},
 };
 
-constexpr GgufRule kGgufLatent[] = {
-    {"attention.q_proj.weight", "attn_q.weight"},
-    {"attention.q_a_proj.weight", "attn_q_a.weight"},
-    {"attention.q_a_layernorm.weight", "attn_q_a_norm.weight"},
-    {"attention.q_b_proj.weight", "attn_q_b.weight"},
-    {"attention.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"},
-    {"attention.kv_a_layernorm.weight", "attn_kv_a_norm.weight"},
-    {.witan = "attention.kv_b_proj.weight", .other = "attn_kv_b.weight", .latent = LatentStorage::joined},
-    {.witan = "attention.kv_b_proj.weight",
-     .other = "attn_k_b.weight",
-     .rows = GgufRows::latent_keys,
-     .latent = LatentStorage::divided},
-    {.witan = "attention.kv_b_proj.weight",
-     .other = "attn_v_b.weight",
-     .rows = GgufRows::latent_values,
-     .latent = LatentStorage::divided},
-};
-
 // ---- config.json
 
 void read_latent(HfReader& in) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -282,6 +283,153 @@ void write_deepseek_v4(HfWriter& to) {
   out["hc_eps"] = model.streams.mhc_epsilon;
 }
 
+// ---- GGUF files
+
+constexpr GgufRule kGgufV4[] = {
+    {"head_hc.fn", "output_hc_fn.weight"},
+    {"head_hc.base", "output_hc_base.weight"},
+    {"head_hc.scale", "output_hc_scale.weight"},
+    {"attention_hc.fn", "hc_attn_fn.weight"},
+    {"attention_hc.base", "hc_attn_base.weight"},
+    {"attention_hc.scale", "hc_attn_scale.weight"},
+    {"mlp_hc.fn", "hc_ffn_fn.weight"},
+    {"mlp_hc.base", "hc_ffn_base.weight"},
+    {"mlp_hc.scale", "hc_ffn_scale.weight"},
+    {"attention.q_a_proj.weight", "attn_q_a.weight"},
+    {"attention.q_a_norm.weight", "attn_q_a_norm.weight"},
+    {"attention.q_b_proj.weight", "attn_q_b.weight"},
+    {"attention.kv_proj.weight", "attn_kv.weight"},
+    {"attention.kv_norm.weight", "attn_kv_a_norm.weight"},
+    {"attention.o_a_proj.weight", "attn_output_a.weight"},
+    {"attention.o_b_proj.weight", "attn_output_b.weight"},
+    {"attention.sinks", "attn_sinks.weight"},
+    {"attention.compressor.kv_proj.weight", "attn_compressor_kv.weight"},
+    {"attention.compressor.gate_proj.weight", "attn_compressor_gate.weight"},
+    {"attention.compressor.position_bias", "attn_compressor_ape.weight"},
+    {"attention.compressor.kv_norm.weight", "attn_compressor_norm.weight"},
+    {"attention.indexer.q_b_proj.weight", "indexer.attn_q_b.weight"},
+    {"attention.indexer.weights_proj.weight", "indexer.proj.weight"},
+    {"attention.indexer.compressor.kv_proj.weight", "indexer_compressor_kv.weight"},
+    {"attention.indexer.compressor.gate_proj.weight", "indexer_compressor_gate.weight"},
+    {"attention.indexer.compressor.position_bias", "indexer_compressor_ape.weight"},
+    {"attention.indexer.compressor.kv_norm.weight", "indexer_compressor_norm.weight"},
+    {"moe.router.token_experts", "ffn_gate_tid2eid.weight"},
+};
+
+constexpr int64_t kSqrtSoftplusGate = 4;  // expert_gating_func
+constexpr int64_t kGgufSparseRatio = 4, kGgufHeavyRatio = 128;
+
+// The bound of all layers' experts.
+double read_gguf_v4_bound(GgufReader& in) {
+  const GgufValue* const values = in.find("swiglu_clamp_exp");
+  require<ConfigError>(values != nullptr && !values->numbers.empty(), in.source(), ": ", in.key("swiglu_clamp_exp"),
+                       " is missing");
+  const double bound = values->numbers.front();
+  for (const char* name : {"swiglu_clamp_exp", "swiglu_clamp_shexp"})
+    if (const GgufValue* of_layers = in.find(name))
+      for (const double other : of_layers->numbers)
+        require<ConfigError>(other == bound, in.source(), ": ", in.key(name), " has ", bound, " and ", other,
+                             ": Witan's experts have one bound in all layers");
+  return bound;
+}
+
+// Layers with entries rotate by a base of their own, which YaRN may stretch.
+void read_gguf_v4_rotations(GgufReader& in) {
+  in.rope();
+  Json compress = in.out["rope_parameters"];
+  const Json main = {{"rope_theta", compress.at("rope_theta")}, {"rope_type", "default"}};
+  compress["rope_theta"] = in.number("attention.compress_rope_freq_base");
+  in.out["rope_parameters"] = {{"main", main}, {"compress", compress}};
+  in.out["rope_theta"] = main.at("rope_theta");
+  in.out["compress_rope_theta"] = compress.at("rope_theta");
+}
+
+void read_gguf_v4(GgufReader& in) {
+  in.sizes(GgufWidths::of_layers);
+  in.find("feed_forward_length");  // no layer has an MLP without experts
+  in.only("attention.head_count_kv", 1, "all heads share a key");
+  const int64_t channels = in.integer("attention.key_length");
+  in.only("attention.value_length", static_cast<double>(channels), "a key is its value");
+  in.out["head_dim"] = channels;
+  in.out["qk_rope_head_dim"] = in.integer("rope.dimension_count");
+  read_gguf_v4_rotations(in);
+  in.out["q_lora_rank"] = in.integer("attention.q_lora_rank");
+  in.out["o_groups"] = in.integer("attention.output_group_count");
+  in.out["o_lora_rank"] = in.integer("attention.output_lora_rank");
+  in.out["sliding_window"] = in.integer("attention.sliding_window");
+  in.out["index_n_heads"] = in.integer("attention.indexer.head_count");
+  in.out["index_head_dim"] = in.integer("attention.indexer.key_length");
+  in.out["index_topk"] = in.integer("attention.indexer.top_k");
+  in.out["compress_ratios"] = in.find("attention.compress_ratios") == nullptr
+                                  ? Json::array()
+                                  : Json(in.find("attention.compress_ratios")->integers);
+  in.routed_experts();
+  for (const char* ungrouped : {"first_k_dense_replace", "n_group", "topk_group"}) {
+    in.out.erase(ungrouped);
+  }
+  for (const char* absent : {"expert_group_count", "leading_dense_block_count"})
+    in.only(absent, 0, "models of this type have neither groups of experts nor layers without experts");
+  in.only("expert_gating_func", static_cast<double>(kSqrtSoftplusGate), "llama.cpp loads no other scores");
+  in.out["num_hash_layers"] = in.integer("hash_layer_count");
+  in.out["swiglu_limit"] = read_gguf_v4_bound(in);
+  in.out["hc_mult"] = in.integer("hyper_connection.count");
+  in.out["hc_sinkhorn_iters"] = in.integer("hyper_connection.sinkhorn_iterations");
+  in.out["hc_eps"] = in.number("hyper_connection.epsilon");
+  in.find("embedding_length_out");  // that of all streams
+}
+
+void write_gguf_v4_rotations(GgufWriter& to) {
+  const Json& rotations = to.hf.at("rope_parameters");
+  to.rope(rotations.at("compress"));
+  to.put_real("attention.compress_rope_freq_base", to.hf.at("compress_rope_theta").get<double>());
+  to.put_real("rope.freq_base", to.hf.at("rope_theta").get<double>());
+  to.put("rope.dimension_count", to.model.attention.qk_pos_emb_head_dim);
+}
+
+void write_gguf_v4_ratios(GgufWriter& to) {
+  const Json& rates = to.hf.at("compress_rates");
+  std::vector<int64_t> ratios;
+  for (const Json& type : to.hf.at("layer_types")) {
+    ratios.push_back(type == kWindowAlone ? 0 : rates.at(type.get<std::string>()).get<int64_t>());
+    require<ConfigError>(
+        type == kWindowAlone || ratios.back() == (type == kChosenEntries ? kGgufSparseRatio : kGgufHeavyRatio),
+        "csa_compress_ratios = ", to.model.compressed_attention.csa_compress_ratios,
+        ": llama.cpp's model of type deepseek4 has entries of 4 tokens that are chosen, and of 128 "
+        "tokens: export --format hf");
+  }
+  to.put_list("attention.compress_ratios", std::move(ratios));
+}
+
+void write_gguf_v4(GgufWriter& to) {
+  const Json& hf = to.hf;
+  to.sizes();
+  to.put("attention.head_count_kv", 1);
+  for (const char* each : {"attention.key_length", "attention.value_length"}) to.put(each, "head_dim");
+  write_gguf_v4_rotations(to);
+  to.put("attention.q_lora_rank", "q_lora_rank");
+  to.put("attention.output_group_count", "o_groups");
+  to.put("attention.output_lora_rank", "o_lora_rank");
+  to.put("attention.sliding_window", "sliding_window");
+  to.put("attention.indexer.head_count", "index_n_heads");
+  to.put("attention.indexer.key_length", "index_head_dim");
+  to.put("attention.indexer.top_k", "index_topk");
+  write_gguf_v4_ratios(to);
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_count", "n_shared_experts");
+  to.put_real("expert_weights_scale", hf.at("routed_scaling_factor").get<double>());
+  to.out.put_flag(to.key("expert_weights_norm"), true);
+  to.put("expert_gating_func", hf.at("scoring_func") == "sigmoid" ? kSigmoidGate : kSqrtSoftplusGate);
+  to.put("hash_layer_count", std::ranges::count(hf.at("mlp_layer_types"), kTableOfExperts));
+  const std::vector<double> bounds(hf.at("layer_types").size(), hf.at("swiglu_limit").get<double>());
+  for (const char* each : {"swiglu_clamp_exp", "swiglu_clamp_shexp"})
+    to.out.put(to.key(each), {.type = GgufType::f32, .array = true, .numbers = bounds});
+  to.put("hyper_connection.count", "hc_mult");
+  to.put("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters");
+  to.put_real("hyper_connection.epsilon", hf.at("hc_eps").get<double>());
+  to.put("embedding_length_out", hf.at("hc_mult").get<int64_t>() * hf.at("hidden_size").get<int64_t>());
+}
+
 }  // namespace
 
 std::vector<Architecture> deepseek_v4() {
@@ -308,6 +456,11 @@ std::vector<Architecture> deepseek_v4() {
                 {".ffn.shared_experts.w2.", ".mlp.shared_experts.down_proj."},
                 {".ffn.experts.{e}.w1.weight", ".mlp.experts.gate_up_proj"},
                 {".ffn.experts.{e}.w2.weight", ".mlp.experts.down_proj"}};
+  v4.gguf = {.name = "deepseek4",
+             .rules = {kGgufCommon, kGgufNorms, kGgufV4},
+             .read = read_gguf_v4,
+             .write = write_gguf_v4,
+             .untied = true};
   return {v4};
 }
 

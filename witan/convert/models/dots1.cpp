@@ -30,14 +30,15 @@ void write_dots1(HfWriter& to) {
 
 void read_gguf_dots1(GgufReader& in) {
   in.llama_like();
+  in.only("attention.head_count_kv", in.out["num_attention_heads"].get<double>(),
+          "llama.cpp's models of this type have keys and values for every head");
   in.out["sliding_window"] = Json();
   in.routed_experts();
   in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "dots.llm1's scores are sigmoids");
 }
 
 void write_gguf_dots1(GgufWriter& to) {
-  require<ConfigError>(to.model.moe.num_experts > 0,
-                       "num_experts = 0: llama.cpp's model of type dots1 has experts: export --format hf");
+  to.need_experts();
   to.llama_like();
   to.routed_experts();
   to.put("expert_gating_func", kSigmoidGate);

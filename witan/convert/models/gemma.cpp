@@ -562,8 +562,11 @@ Architecture gemma4_architecture() {
   text.write = write_gemma4;
   text.partial_rotation = true;
   text.tied_in_text = true;
-  text.gguf = {
-      .name = "gemma4", .rules = {kGgufGemma4, kGgufAttention}, .read = read_gguf_gemma4, .write = write_gguf_gemma4};
+  text.gguf = {.name = "gemma4",
+               .rules = {kGgufGemma4, kGgufAttention},
+               .matches = [](GgufReader&) { return true; },  // files of gemma4_unified_text are alike
+               .read = read_gguf_gemma4,
+               .write = write_gguf_gemma4};
   return text;
 }
 
@@ -576,7 +579,8 @@ Architecture gemma4_unified_architecture() {
   text.defaults.emplace_back(R"({"max_position_embeddings": 262144, "sliding_window": 1024,
       "hidden_size_per_layer_input": 0})");
   text.read = read_gemma4_unified;
-  text.gguf = {};
+  text.gguf.matches = [](GgufReader&) { return false; };
+  text.gguf.read = nullptr;
   return text;
 }
 

@@ -96,7 +96,8 @@ Architecture glm4_moe_architecture() {
   glm.partial_rotation = true;
   glm.mtp_layers = true;
   glm.gguf = {.name = "glm4moe", .rules = {kGgufCommon, kGgufGlmNorms, kGgufAttention, kGgufMtp}};
-  glm.gguf.matches = [](GgufReader&) { return true; };  // files of Solar Open are read as GLM's
+  // Files of Solar Open are read as GLM's.
+  glm.gguf.matches = [](GgufReader& in) { return in.find(kGgufSections) == nullptr; };
   glm.gguf.read = read_gguf_glm;
   glm.gguf.write = write_gguf_glm;
   return glm;
@@ -118,6 +119,21 @@ void write_glm4v_moe(HfWriter& to) {
   if (to.routed_experts()) to.sigmoid_router();
 }
 
+// Without layers of multi-token prediction, which transformers has no place for in models of this type.
+void read_gguf_glm4v(GgufReader& in) {
+  read_gguf_glm(in);
+  in.only("nextn_predict_layers", 0, "models of this type have no layers of multi-token prediction");
+  in.out.erase("num_nextn_predict_layers");
+  require<ConfigError>(!in.facts().qk_norms, in.source(), ": blk.0.attn_q_norm.weight: models of this type have no ",
+                       "norms of queries and keys");
+  in.out.erase("use_qk_norm");
+}
+
+void write_gguf_glm4v(GgufWriter& to) {
+  write_gguf_glm(to);
+  to.put_list(kGgufSections, {8, 12, 12, 0});
+}
+
 Architecture glm4v_moe_architecture() {
   Architecture glm = glm4_moe_architecture();
   glm.model_type = "glm4v_moe_text";
@@ -128,7 +144,9 @@ Architecture glm4v_moe_architecture() {
   glm.defaults.emplace_back(R"({"vocab_size": 151424, "max_position_embeddings": 65536, "attention_bias": true})");
   glm.read = read_glm4v_moe;
   glm.write = write_glm4v_moe;
-  glm.gguf = {};
+  glm.gguf = {.name = "glm4moe", .rules = {kGgufCommon, kGgufGlmNorms, kGgufAttention}, .write = write_gguf_glm4v};
+  glm.gguf.matches = [](GgufReader& in) { return in.find(kGgufSections) != nullptr; };
+  glm.gguf.read = read_gguf_glm4v;
   return glm;
 }
 

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -230,6 +232,79 @@ void write_kimi_linear(HfWriter& to) {
   out["moe_router_activation_func"] = "sigmoid";
 }
 
+// ---- GGUF files
+
+constexpr GgufRule kGgufKimiDelta[] = {
+    {.witan = "gated_delta.q_conv.weight", .other = "ssm_conv1d_q.weight", .shape = GgufShape::taps},
+    {.witan = "gated_delta.k_conv.weight", .other = "ssm_conv1d_k.weight", .shape = GgufShape::taps},
+    {.witan = "gated_delta.v_conv.weight", .other = "ssm_conv1d_v.weight", .shape = GgufShape::taps},
+    {"gated_delta.q_proj.weight", "attn_q.weight"},
+    {"gated_delta.k_proj.weight", "attn_k.weight"},
+    {"gated_delta.v_proj.weight", "attn_v.weight"},
+    {"gated_delta.f_a_proj.weight", "ssm_f_a.weight"},
+    {"gated_delta.f_b_proj.weight", "ssm_f_b.weight"},
+    {"gated_delta.g_a_proj.weight", "ssm_g_a.weight"},
+    {"gated_delta.g_b_proj.weight", "ssm_g_b.weight"},
+    {"gated_delta.b_proj.weight", "ssm_beta.weight"},
+    {.witan = "gated_delta.A_log", .other = "ssm_a", .values = GgufValues::minus_exp, .shape = GgufShape::heads},
+    {"gated_delta.dt_bias", "ssm_dt.bias"},
+    {"gated_delta.norm.weight", "ssm_norm.weight"},
+    {"gated_delta.o_proj.weight", "attn_output.weight"},
+};
+
+// A layer without heads of keys has Kimi Delta Attention, of as many heads as latent attention.
+void read_gguf_kimi_linear(GgufReader& in) {
+  in.sizes();
+  in.out["layer_types"] = Json::array();
+  for (const int64_t groups : in.of_layers("attention.head_count_kv"))
+    in.out["layer_types"].push_back(groups == 0 ? "linear_attention" : "full_attention");
+  in.out["linear_num_heads"] = in.out["num_attention_heads"];
+  in.out["linear_head_dim"] = in.integer("kda.head_dim");
+  in.out["linear_conv_kernel_dim"] = in.integer("ssm.conv_kernel");
+  in.only("attention.q_lora_rank", 0, "llama.cpp's models of this type project queries at once");
+  in.out["kv_lora_rank"] = in.integer("attention.kv_lora_rank");
+  const int64_t shared = in.integer("rope.dimension_count");
+  in.out["qk_rope_head_dim"] = shared;
+  in.out["qk_nope_head_dim"] = in.integer("attention.key_length_mla") - shared;
+  in.out["v_head_dim"] = in.integer("attention.value_length_mla");
+  // Sizes of llama.cpp's cache, and a rotation of which it makes no use.
+  for (const char* unused : {"attention.key_length", "attention.value_length", "rope.freq_base"}) in.find(unused);
+  in.routed_experts();
+  in.check_experts();
+  in.out["norm_topk_prob"] = true;
+  in.out["num_experts"] = in.out["n_routed_experts"];
+  in.out.erase("n_routed_experts");
+  in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "Kimi Linear's scores are sigmoids");
+}
+
+void write_gguf_kimi_linear(GgufWriter& to) {
+  const Json& hf = to.hf;
+  to.need_experts();
+  to.sizes();
+  std::vector<int64_t> groups;
+  for (const LayerSpec& layer : to.model.layers())
+    groups.push_back(std::holds_alternative<GatedDeltaSpec>(layer.mixer) ? 0 : 1);
+  to.put_list("attention.head_count_kv", std::move(groups));
+  to.put("ssm.conv_kernel", hf.at(kKimiLists).at("short_conv_kernel_size").get<int64_t>());
+  to.put("kda.head_dim", hf.at(kKimiLists).at("head_dim").get<int64_t>());
+  const int64_t rank = hf.at("kv_lora_rank").get<int64_t>(), shared = hf.at("qk_rope_head_dim").get<int64_t>();
+  if (hf.at("q_lora_rank").is_number()) to.put("attention.q_lora_rank", "q_lora_rank");
+  to.put("attention.kv_lora_rank", rank);
+  to.put("rope.dimension_count", shared);
+  to.put("attention.key_length", rank + shared);
+  to.put("attention.key_length_mla", hf.at("qk_nope_head_dim").get<int64_t>() + shared);
+  to.put("attention.value_length_mla", "v_head_dim");
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_count", "num_shared_experts");
+  to.put("leading_dense_block_count", "first_k_dense_replace");
+  to.put_real("expert_weights_scale", hf.at("routed_scaling_factor").get<double>());
+  to.put("expert_gating_func", kSigmoidGate);
+  if (hf.at("num_expert_group").get<int64_t>() <= 1) return;
+  to.put("expert_group_count", "num_expert_group");
+  to.put("expert_group_used_count", "topk_group");
+}
+
 }  // namespace
 
 std::vector<Architecture> kimi_linear() {
@@ -252,6 +327,11 @@ std::vector<Architecture> kimi_linear() {
       "linear_conv_kernel_dim": 4})"};
   kimi.read = read_kimi_linear;
   kimi.write = write_kimi_linear;
+  kimi.gguf = {.name = "kimi-linear",
+               .rules = {kGgufCommon, kGgufNorms, kGgufLatent, kGgufKimiDelta},
+               .read = read_gguf_kimi_linear,
+               .write = write_gguf_kimi_linear,
+               .untied = true};
   return {kimi};
 }
 

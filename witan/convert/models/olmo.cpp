@@ -56,6 +56,7 @@ Architecture olmoe_architecture() {
   olmoe.gguf = {.name = "olmoe", .rules = {kGgufCommon, kGgufNorms, kGgufAttention}, .untied = true};
   olmoe.gguf.read = [](GgufReader& in) {
     in.llama_like();
+    in.heads_fill_stream();
     in.experts("num_experts");
     in.out["norm_topk_prob"] = false;
     in.only("attention.head_count_kv", in.out["num_attention_heads"].get<double>(),
@@ -101,6 +102,7 @@ GgufArchitecture olmo2_gguf() {
           .read =
               [](GgufReader& in) {
                 in.llama_like();
+                in.heads_fill_stream();
                 in.check_experts();
               },
           .write = [](GgufWriter& to) { to.llama_like(); },
@@ -156,6 +158,7 @@ constexpr int64_t kOlmo3Period = 4;
 // pattern is a number; it ignores a list.
 void read_gguf_olmo3(GgufReader& in) {
   in.llama_like();
+  in.heads_fill_stream();
   in.out["sliding_window"] = in.integer("attention.sliding_window");
   const int64_t layers = in.out["num_hidden_layers"].get<int64_t>();
   const std::string pattern = in.key("attention.sliding_window_pattern");

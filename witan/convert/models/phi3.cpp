@@ -63,8 +63,7 @@ constexpr GgufRule kGgufPhi3[] = {
 void read_gguf_phi3(GgufReader& in) {
   in.sizes();
   in.grouped_heads(true);
-  in.only("attention.key_length", in.out["hidden_size"].get<double>() / in.out["num_attention_heads"].get<double>(),
-          "in llama.cpp's models of this type all heads are as wide as the model");
+  in.heads_fill_stream();
   in.rope();
   in.find("attention.sliding_window");
   in.check_experts();

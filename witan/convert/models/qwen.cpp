@@ -60,6 +60,11 @@ Architecture qwen2_architecture() {
     write_qwen_windows(to);
   };
   qwen2.gguf = qwen_gguf("qwen2");
+  qwen2.gguf.read = [](GgufReader& in) {
+    in.llama_like();
+    in.heads_fill_stream();
+    in.check_experts();
+  };
   return qwen2;
 }
 
@@ -124,6 +129,7 @@ void write_qwen2_moe(HfWriter& to) {
 
 void read_gguf_qwen2_moe(GgufReader& in) {
   in.llama_like();
+  in.heads_fill_stream();
   in.experts("num_experts");
   in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
   in.out["shared_expert_intermediate_size"] =
@@ -135,11 +141,6 @@ void read_gguf_qwen2_moe(GgufReader& in) {
 }
 
 void write_gguf_qwen2_moe(GgufWriter& to) {
-  const AttentionConfig& attention = to.model.attention;
-  require<ConfigError>(
-      attention.num_attention_heads * attention.qk_head_dim(to.model.hidden_size) == to.model.hidden_size,
-      "kv_channels = ", attention.kv_channels,
-      ": the heads of llama.cpp's model of type qwen2moe are as wide together as the residual stream");
   to.llama_like();
   to.experts();
   to.put("expert_feed_forward_length", "moe_intermediate_size");

@@ -291,7 +291,7 @@ void read_gguf_hybrid(GgufReader& in) {
     in.out["layer_types"] = Json::array();
     for (const int64_t linear : recurrent->integers) in.out["layer_types"].push_back(linear != 0 ? kLinear : kFull);
   }
-  in.find("rope.dimension_sections");  // positions of text are the same in all sections
+  in.find(kGgufSections);  // positions of text are the same in all sections
   in.only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
 }
 
@@ -326,7 +326,7 @@ void write_gguf_experts(GgufWriter& to) {
 
 // llama.cpp needs the sections of a multimodal rotation, of which text uses none: those of Qwen3.5.
 void write_gguf_sections(GgufWriter& to) {
-  to.out.put(to.key("rope.dimension_sections"), {.type = GgufType::i32, .array = true, .integers = {11, 11, 10, 0}});
+  to.put_list(kGgufSections, {11, 11, 10, 0});
 }
 
 // ---- Architectures

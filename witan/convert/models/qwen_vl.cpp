@@ -1,5 +1,6 @@
 // The text decoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Their rotary positions have sections for time, height and
 // width, which are equal in text.
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -10,6 +11,11 @@ void read_text_decoder(HfReader& in) {
   in.sizes();
   in.activation();
   in.rope(HfRope::sections);
+}
+
+void read_gguf_text_decoder(GgufReader& in) {
+  in.llama_like();
+  for (const char* of_images : {kGgufSections, "n_deepstack_layers"}) in.find(of_images);
 }
 
 // ---- Qwen2-VL, Qwen2.5-VL
@@ -45,6 +51,22 @@ void write_qwen2_vl(HfWriter& to) {
   to.out["use_sliding_window"] = to.out["sliding_window"].is_number();
 }
 
+GgufArchitecture qwen2_vl_gguf() {
+  return {.name = "qwen2vl",
+          .rules = {kGgufCommon, kGgufNorms, kGgufAttention},
+          .read =
+              [](GgufReader& in) {
+                read_gguf_text_decoder(in);
+                in.heads_fill_stream();
+                in.check_experts();
+              },
+          .write =
+              [](GgufWriter& to) {
+                to.llama_like();
+                to.put_list(kGgufSections, {16, 24, 24, 0});
+              }};
+}
+
 Architecture qwen2_vl_architecture(std::string_view model_type, std::string_view name, std::string_view whole) {
   Architecture text = llama_like(model_type, name);
   text.defaults = {kLlamaDefaults, R"({"vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568,
@@ -56,6 +78,7 @@ Architecture qwen2_vl_architecture(std::string_view model_type, std::string_view
   text.tied_in_text = true;
   text.side = "visual.";
   text.other_types = {whole};
+  text.gguf = qwen2_vl_gguf();
   return text;
 }
 
@@ -75,6 +98,13 @@ void write_qwen3_vl_layers(HfWriter& to) {
   to.rope();
 }
 
+// Without layers that read images' features again, which a file of a whole model counts.
+void write_gguf_qwen3_vl(GgufWriter& to) {
+  to.llama_like();
+  to.put_list(kGgufSections, {24, 20, 20, 0});
+  to.put("n_deepstack_layers", int64_t{0});
+}
+
 Architecture qwen3_vl_architecture() {
   Architecture text = llama_like("qwen3_vl_text", "Qwen3VLForConditionalGeneration");
   text.defaults = {kLlamaDefaults, R"({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
@@ -84,6 +114,11 @@ Architecture qwen3_vl_architecture() {
     in.dense();
   };
   text.write = write_qwen3_vl_layers;
+  text.gguf = {.name = "qwen3vl", .rules = {kGgufCommon, kGgufNorms, kGgufAttention}, .write = write_gguf_qwen3_vl};
+  text.gguf.read = [](GgufReader& in) {
+    read_gguf_text_decoder(in);
+    in.check_experts();
+  };
   return text;
 }
 
@@ -124,15 +159,32 @@ Architecture qwen3_vl_moe_architecture() {
     to.experts("num_experts", "moe_intermediate_size");
     to.mlp_only_layers();
   };
+  moe.gguf = {.name = "qwen3vlmoe", .rules = {kGgufCommon, kGgufNorms, kGgufAttention}};
+  moe.gguf.read = [](GgufReader& in) {
+    read_gguf_text_decoder(in);
+    in.experts("num_experts");
+    in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
+    in.only("expert_gating_func", static_cast<double>(kSoftmaxGate), "Qwen3's scores are a softmax");
+    in.check_experts();
+  };
+  moe.gguf.write = [](GgufWriter& to) {
+    to.need_experts();
+    write_gguf_qwen3_vl(to);
+    to.experts();
+    to.put("expert_feed_forward_length", "moe_intermediate_size");
+  };
   return moe;
 }
 
 }  // namespace
 
 std::vector<Architecture> qwen_vl() {
-  return {qwen2_vl_architecture("qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2_vl"),
-          qwen2_vl_architecture("qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl"),
-          qwen3_vl_architecture(), qwen3_vl_moe_architecture()};
+  Architecture two = qwen2_vl_architecture("qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2_vl"),
+               five = qwen2_vl_architecture("qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl");
+  // llama.cpp's files of both are alike.
+  two.gguf.matches = [](GgufReader&) { return false; };
+  five.gguf.matches = [](GgufReader&) { return true; };
+  return {two, five, qwen3_vl_architecture(), qwen3_vl_moe_architecture()};
 }
 
 }  // namespace witan::models

@@ -185,6 +185,28 @@ inline constexpr GgufRule kGgufPairedAttention[] = {
     {.witan = "attention.v_proj.weight", .other = "attn_v.weight"},
 };
 
+// The sections of the rotary positions of models that read images, of which text makes no use.
+inline constexpr const char* kGgufSections = "rope.dimension_sections";
+
+// Latent attention.
+inline constexpr GgufRule kGgufLatent[] = {
+    {"attention.q_proj.weight", "attn_q.weight"},
+    {"attention.q_a_proj.weight", "attn_q_a.weight"},
+    {"attention.q_a_layernorm.weight", "attn_q_a_norm.weight"},
+    {"attention.q_b_proj.weight", "attn_q_b.weight"},
+    {"attention.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"},
+    {"attention.kv_a_layernorm.weight", "attn_kv_a_norm.weight"},
+    {.witan = "attention.kv_b_proj.weight", .other = "attn_kv_b.weight", .latent = LatentStorage::joined},
+    {.witan = "attention.kv_b_proj.weight",
+     .other = "attn_k_b.weight",
+     .rows = GgufRows::latent_keys,
+     .latent = LatentStorage::divided},
+    {.witan = "attention.kv_b_proj.weight",
+     .other = "attn_v_b.weight",
+     .rows = GgufRows::latent_values,
+     .latent = LatentStorage::divided},
+};
+
 inline constexpr GgufRule kGgufMamba[] = {
     {.witan = "mamba2.z_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
     {.witan = "mamba2.x_proj.weight", .other = "ssm_in.weight", .joined = kMambaProjections},
