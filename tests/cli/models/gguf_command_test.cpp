@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/small_runs.h"
+#include "witan/base/json.h"
 #include "witan/formats/gguf.h"
 
 namespace witan::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class GgufCommands : public SmallRuns {
@@ -79,6 +83,30 @@ TEST_F(GgufCommands, RefusesInvalidModels) {
   write_text(folder_ / "bad.gguf", "GGUF and no more");
   EXPECT_THAT(run({"import", folder_ / "bad.gguf", "--run", "bad"}).err, HasSubstr("bad.gguf: GGUF version"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/bad"));
+}
+
+// Sections of rotary positions and layers that read images' features are those of the imported config.json.
+TEST_F(GgufCommands, KeysOfImagesAreThoseOfTheImportedModel) {
+  const auto keys_of = [&](const std::string& name) {
+    const fs::path path = folder_ / (name + ".gguf");
+    done({"export", "--run", name, "--format", "gguf", path});
+    return GgufFile(path).metadata();
+  };
+  done({"import", fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert/qwen3_vl_text", "--run", "whole"});
+  const GgufMetadata whole = keys_of("whole");
+  EXPECT_THAT(whole.integers("qwen3vl.rope.dimension_sections"), ElementsAre(2, 1, 1, 0));
+  EXPECT_EQ(whole.integer("qwen3vl.n_deepstack_layers"), 1);
+  done({"import", folder_ / "whole.gguf", "--run", "text"});
+  EXPECT_EQ(Json::parse(file("runs/text/hf/config.json"))["rope_parameters"]["mrope_section"], Json::array({2, 1, 1}));
+  const GgufMetadata text = keys_of("text");
+  EXPECT_THAT(text.integers("qwen3vl.rope.dimension_sections"), ElementsAre(2, 1, 1, 0));
+  EXPECT_EQ(text.integer("qwen3vl.n_deepstack_layers"), 0);
+  const fs::path config = folder_ / "runs/whole/hf/config.json";
+  Json changed = Json::parse(read_file(config));
+  changed["text_config"]["rope_parameters"]["mrope_section"] = "no list";
+  write_text(config, changed.dump());
+  EXPECT_THAT(run({"export", "--run", "whole", "--format", "gguf", folder_ / "wrong.gguf"}).err,
+              HasSubstr("config.json: mrope_section = \"no list\": must be a list of up to 4 whole numbers"));
 }
 
 }  // namespace

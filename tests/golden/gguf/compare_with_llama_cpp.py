@@ -158,7 +158,7 @@ def save(model, folder):
 def of_text(tensors):
     """The text decoder's tensors by the names that they have in a folder of a text decoder alone."""
     return {name.replace("model.language_model.", "model."): tensor for name, tensor in tensors.items()
-            if ".visual." not in name}
+            if "visual." not in name}
 
 
 def compare(name):

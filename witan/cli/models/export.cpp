@@ -109,6 +109,7 @@ Ledger export_as_gguf(const ExportedRun& run, const ExportArgs& args, const Arch
                       CheckpointWeights& weights) {
   GgufExport how{&architecture, run.config.data.seq_length};
   how.more = gguf_vocabulary_of(run);
+  keep_image_keys(run, architecture, how.more);
   how.type = wanted_element(args);
   if (const QuantisedType* quantised = quantised_type(args)) how.mixed = quantised->mixed;
   if (run.ledger && run.ledger->from == "gguf")

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/cli/models/exported_run.h"
+#include "witan/convert/gguf/gguf_config.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/ledger.h"
@@ -91,6 +93,18 @@ void put_named_tokens(const Json& config, const Tokenizer& tokenizer, GgufMetada
   }
 }
 
+constexpr const char *kSections = "rope.dimension_sections", *kSectionsInHf = "mrope_section",
+                     *kImageLayers = "n_deepstack_layers";
+constexpr size_t kMostSections = 4;
+
+// The sections in a config.json's object of a text decoder; null if it has none.
+const Json* sections_in(const Json& text) {
+  for (const char* spelling : {"rope_scaling", "rope_parameters"})
+    if (const auto rope = text.find(spelling); rope != text.end() && rope->is_object() && rope->contains(kSectionsInHf))
+      return &rope->at(kSectionsInHf);
+  return nullptr;
+}
+
 // Readers end an answer at the token that ends texts, or at the one that ends turns. Those that know only the former
 // must also stop at the end of a turn.
 void name_chat_tokens(const ChatTokens& chat, const Tokenizer& tokenizer, Json& config) {
@@ -120,6 +134,11 @@ void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder
   for (const NamedToken& token : kBeginAndEnd) {
     const auto id = metadata.integer(token.gguf);
     model[token.hf] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json();  // null, not the default token
+  }
+  const std::string sections = cat(gguf_architecture(weights.architecture()), ".", kSections);
+  if (std::vector<int64_t> given = metadata.integers(sections); !given.empty()) {
+    if (given.size() == kMostSections && given.back() == 0) given.pop_back();  // transformers has three
+    model["rope_parameters"][kSectionsInHf] = given;
   }
   write_file_atomically(folder / kHfConfig, model.dump(2) + "\n");
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
@@ -151,6 +170,27 @@ GgufMetadata gguf_vocabulary_of(const ExportedRun& run) {
   const auto found = chat.chat_template.empty() ? chat_template(config, companions) : chat.chat_template;
   if (found) metadata.put_text(kChatTemplate, *found);
   return metadata;
+}
+
+void keep_image_keys(const ExportedRun& run, const Architecture& architecture, GgufMetadata& metadata) {
+  const Json config = json_file(run.folder / kCompanionFolder / kHfConfig);
+  const Json& text = config.contains(kTextConfig) ? config[kTextConfig] : config;
+  const auto type = text.find("model_type");
+  if (type == text.end() || !type->is_string() || find_architecture(type->get<std::string>()) != &architecture) return;
+  const std::string prefix = cat(gguf_architecture(architecture), ".");
+  if (const Json* const given = sections_in(text)) {
+    GgufValue sections{.type = GgufType::i32, .array = true};
+    const bool numbers = given->is_array() && given->size() <= kMostSections &&
+                         std::ranges::all_of(*given, [](const Json& one) { return one.is_number_unsigned(); });
+    require<ConfigError>(numbers, (run.folder / kCompanionFolder / kHfConfig).string(), ": ", kSectionsInHf, " = ",
+                         clipped(given->dump()), ": must be a list of up to ", kMostSections, " whole numbers");
+    for (const Json& one : *given) sections.integers.push_back(one.get<int64_t>());
+    sections.integers.resize(kMostSections, 0);
+    metadata.put(prefix + kSections, std::move(sections));
+  }
+  const Json::json_pointer layers("/vision_config/deepstack_visual_indexes");
+  if (config.contains(layers) && config.at(layers).is_array())
+    metadata.put_u32(prefix + kImageLayers, static_cast<int64_t>(config.at(layers).size()));
 }
 
 }  // namespace witan::cli
