@@ -2,8 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
+#include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/shared_args.h"
@@ -15,7 +17,6 @@
 #include "witan/convert/adapters.h"
 #include "witan/convert/gguf/gguf_export.h"
 #include "witan/convert/hf/hf_export.h"
-#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_export.h"
 
@@ -124,16 +125,23 @@ Ledger export_as_megatron(const ExportedRun& run, const ExportArgs& args, Checkp
   return write_folder(run, args.out, [&](const fs::path& out) { return export_megatron(weights, how, out); });
 }
 
+// Whether the imported model has towers beside its text decoder, which its config.json describes.
+bool reads_images(const ExportedRun& run) {
+  const fs::path path = run.folder / kCompanionFolder / kHfConfig;
+  if (!is_there(path)) return false;
+  const Json config = parse_json(read_file(path), path.string());
+  return config.contains(kTextConfig) || config.contains("vision_config");
+}
+
 Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
                       CheckpointWeights& weights) {
   require<UsageError>(!args.merge_lora,
                       "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
                       "adapters alone: leave one of them out");
   require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
-  const auto side = side_style(run.folder / kCompanionFolder);
-  require<ConfigError>(!side || (!architecture.side.empty() && side->prefix == architecture.prefix),
-                       "--format peft: PEFT's names of the modules of a vision-language model are not known: merge the "
-                       "adapters with --format hf --merge-lora");
+  require<ConfigError>(!reads_images(run),
+                       "--format peft: the run is a part of a model that reads images, whose modules have other names "
+                       "in PEFT: merge the adapters with --format hf --merge-lora");
   return write_folder(run, args.out, [&](const fs::path& out) {
     return export_peft(weights, architecture, run.config.train.init_from, out);
   });
