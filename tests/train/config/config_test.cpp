@@ -232,6 +232,27 @@ TEST(RunConfig, DeterministicModeKeepsTheBitsOfTheNorm) {
             "bits of the norm in every layout; set gradient_norm_fusion = false");
 }
 
+TEST(RunConfig, DeterministicModeSumsExpertsInOneOrder) {
+  const auto gather = [](int64_t ranks, int64_t tensor_of_experts) {
+    return [=](RunConfig& c) {
+      c.model.moe.moe_token_dispatcher_type = "allgather";
+      c.parallel.ranks = ranks * tensor_of_experts;
+      c.parallel.expert_model_parallel_size = ranks;
+      c.parallel.expert_tensor_parallel_size = tensor_of_experts;
+      c.parallel.deterministic = true;
+    };
+  };
+  EXPECT_EQ(refusal(gather(2, 1)),
+            "moe_token_dispatcher_type = allgather sums what a token's experts make of it rank by rank, but "
+            "deterministic = true promises the bits of one rank; set moe_token_dispatcher_type = \"alltoall\", or "
+            "deterministic = false");
+  for (const auto& [ranks, tensor] : {std::pair<int64_t, int64_t>{1, 1}, {2, 2}}) {
+    RunConfig config = testing::small_config();
+    gather(ranks, tensor)(config);
+    EXPECT_NO_THROW(config.validate()) << tensor << ": runs of one layout have the same bits";
+  }
+}
+
 TEST(RunConfig, RanksThatShareTokensDrawMasksTogether) {
   EXPECT_EQ(refusal([](RunConfig& c) {
               c.model.moe.num_experts = 0;

@@ -66,6 +66,17 @@ void validate_for_gpu(const ModelConfig& model) {
                        kMostChosenOnGpu, "; set num_experts to that, or --device cpu");
 }
 
+// Where every rank gets all tokens, each sums the results of its own experts before ranks are added, so that a token's
+// sum is rounded differently for each number of ranks.
+void validate_dispatcher(const ParallelConfig& parallel, const MoeConfig& moe) {
+  if (moe.num_experts == 0 || moe.moe_token_dispatcher_type != "allgather") return;
+  const int ranks = parallel.expert_ranks(static_cast<int>(parallel.ranks), moe.num_experts);
+  require<ConfigError>(ranks == 1 || !parallel.sums_in_tree(moe.num_experts),
+                       "moe_token_dispatcher_type = allgather sums what a token's experts make of it rank by rank, but "
+                       "deterministic = true promises the bits of one rank; set moe_token_dispatcher_type = "
+                       "\"alltoall\", or deterministic = false");
+}
+
 using Sizes = DividedSizes;  // by key
 
 // Throws ConfigError if one of these sizes is not divisible by `ranks`; `by` is the key that sets the ranks.
@@ -494,6 +505,7 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  validate_dispatcher(parallel, model.moe);
   validate_ramp(*this);
   validate_schedule(*this);
   validate_expert_hosts(*this);
