@@ -97,6 +97,14 @@ std::vector<Case> cases() {
   add({"csa_compress_ratios", "csa_sparse_ratio", "csa_window_size", "csa_compress_rotary_base", "o_groups",
        "o_lora_rank"},
       {}, compressed, "experimental_attention_variant = dsv4_hybrid; here experimental_attention_variant = none");
+  add({"kv_lora_rank", "qk_head_dim", "softmax_scale", "scale_attn_by_inverse_layer_idx", "rotary_interleaved"},
+      compressed, {compressed[1], compressed[2]},
+      "experimental_attention_variant other than dsv4_hybrid, whose heads have one key and a scale of their own; here "
+      "experimental_attention_variant = dsv4_hybrid");
+  add({"mscale", "mscale_all_dim"},
+      {compressed[0], compressed[1], compressed[2], compressed[3], "rope_scaling_type = 'yarn'"},
+      {compressed[1], compressed[2], "rope_scaling_type = 'yarn'"},
+      "experimental_attention_variant other than dsv4_hybrid");
   add({"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk"}, {}, sparse,
       "experimental_attention_variant = dsa or dsv4_hybrid; here experimental_attention_variant = none");
   add({"dsa_indexer_rope_interleaved", "dsa_indexer_freq", "dsa_indexer_loss_coeff", "dsa_dense_warmup"}, {}, sparse,

@@ -84,7 +84,8 @@ StateBytes CompressedSpec::state_bytes(const StateSize& size, DType dtype) const
 
 std::string CompressedSpec::tensor_refusal(int64_t ranks) const {
   if (ranks == 1) return "";
-  return "heads of compressed attention share a key, whose projections and entries ranks do not divide";
+  return cat("tensor_model_parallel_size = ", ranks,
+             ": heads of compressed attention share a key, whose projections and entries ranks do not divide");
 }
 
 std::string CompressedSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {

@@ -67,7 +67,8 @@ TEST(CompressedLayouts, RanksThatWouldDivideItAreRefused) {
     config.model.attention.num_attention_heads = 8;
     return test::message_of<ConfigError>([&] { laid_out(config, layout).validate(); });
   };
-  EXPECT_THAT(refusal({"tensor=2,expert_tensor=1"}), ::testing::HasSubstr("heads of compressed attention share a key"));
+  EXPECT_THAT(refusal({"tensor=2,expert_tensor=1"}),
+              ::testing::HasSubstr("tensor_model_parallel_size = 2: heads of compressed attention share a key"));
   EXPECT_EQ(refusal({"context=2"}),
             "context_parallel_size = 2: layers of compressed attention need whole sequences, because entries are made "
             "of neighbouring tokens; set context_parallel_size to 1, the nearest that works");
