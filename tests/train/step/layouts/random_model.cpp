@@ -241,6 +241,7 @@ void RandomModel::draw_blocks() {
   }
   draw_frozen();
   maybe(0.15, "hidden_dropout", {"0.1"});
+  maybe(0.1, "neftune_noise_alpha", {"5"});
   if (!config_.model.has_sparse_attention() && !config_.model.has_compressed_attention())
     maybe(0.15, "attention_dropout", {"0.2"});
 }

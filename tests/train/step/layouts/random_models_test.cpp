@@ -211,6 +211,7 @@ TEST(RandomModels, ContinueFromACheckpointInAnotherLayout) {
 ModelConfig generating(ModelConfig model, const char* dtype) {
   model.dtype = dtype;
   model.hidden_dropout = model.attention.attention_dropout = model.lora_dropout = 0;
+  model.neftune_noise_alpha = 0;
   model.moe.moe_input_jitter_eps = model.moe.moe_expert_capacity_factor = 0;
   model.moe.moe_pad_expert_input_to_capacity = false;
   if (model.moe.moe_router_selection != "hash") model.moe.moe_router_selection = "topk";
