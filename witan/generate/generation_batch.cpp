@@ -31,6 +31,7 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
       model_(model),
       size_(size),
       repeatable_(mode.repeatable),
+      reuses_(mode.reuse_prefixes),
       pipeline_(mode.pipeline),
       routes_(mode.routes),
       next_(stream, model) {
@@ -52,8 +53,8 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
 
 // The number of leading tokens that the row and the prompt share, if the row's states can be continued from there.
 int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
-  // Only computed tokens can be scored, or have routes.
-  if (request.prompt_logprobs || request.options.max_tokens == 0 || routes_ != nullptr) return 0;
+  // Only computed tokens can be scored.
+  if (!reuses_ || request.prompt_logprobs || request.options.max_tokens == 0) return 0;
   const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
   const auto most =
       static_cast<int64_t>(request.prompt.size()) - 1;  // the last token must be computed for the first logits
@@ -65,16 +66,31 @@ int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& reque
   return same;
 }
 
+// What is reusable of each free row. The stages of a pipeline hold other layers, whose states may be continued from
+// fewer tokens: all take the fewest.
+std::vector<int64_t> GenerationBatch::reusable_of_rows(const GenerationRequest& request) {
+  std::vector<float> negative;
+  for (const Row& row : free_) negative.push_back(-static_cast<float>(reusable(row, request)));
+  const bool any = std::ranges::any_of(free_, [](const Row& row) { return !row.tokens.empty(); });
+  if (divides_layers() && reuses_ && any) {
+    const Tensor shared = stream_.empty({std::ssize(negative)}, DType::f32);
+    stream_.write(shared, negative.data());
+    pipeline_->all_reduce(stream_, shared, Reduce::max);
+    stream_.read(negative.data(), shared);
+  }
+  return {negative.begin(), negative.end()};
+}
+
 // Takes the row with the most tokens in common; else the one that has been free for the longest time. A dry run
 // computes everything that could be needed.
 GenerationBatch::Place GenerationBatch::take_row(const GenerationRequest& request) {
-  auto best = free_.begin();
-  int64_t past = 0;
-  for (auto row = free_.begin(); row != free_.end() && !stream_.is_meta(); ++row)
-    if (const int64_t same = reusable(*row, request); same > past) best = row, past = same;
-  Place place{std::move(*best), past};
+  const std::vector<int64_t> negative = reusable_of_rows(request);
+  const auto most = std::ranges::min_element(negative);
+  const bool reuses = *most < 0 && !stream_.is_meta();
+  const auto best = free_.begin() + (reuses ? most - negative.begin() : 0);
+  Place place{std::move(*best), reuses ? -*most : 0};
   free_.erase(best);
-  if (past == 0) place.row.reach = 0;
+  if (place.past == 0) place.row.reach = 0;
   return place;
 }
 
@@ -117,6 +133,10 @@ size_t GenerationBatch::admit_group(GenerationRequest request, std::span<const u
   Place place = take_row(request);
   const size_t first = admitted_;
   Prompt read{std::move(place.row), place.past, {request.prompt.begin() + place.past, request.prompt.end()}, {}};
+  if (place.past > 0) {
+    const auto of_token = std::ssize(read.row.routes) / std::ssize(read.row.tokens);
+    read.routes.assign(read.row.routes.begin(), read.row.routes.begin() + place.past * of_token);
+  }
   for (const uint64_t seed : seeds) {
     request.options.sampler.seed = seed;
     Text& text = read.texts.emplace_back(Text{admitted_++, request, Sampler(request.options.sampler)});
@@ -341,6 +361,7 @@ void GenerationBatch::end(Text& text, Finish finish) {
   text.row.tokens = text.request.prompt;
   for (const GeneratedToken& token : text.out.tokens) text.row.tokens.push_back(token.token);
   text.row.tokens.resize(static_cast<size_t>(text.past));  // the last token has not been read
+  text.row.routes = text.out.routes;
   text.row.reach = std::max(text.row.reach, text.past);
   free_.push_back(std::move(text.row));
   finished_.emplace_back(text.number, std::move(text.out));

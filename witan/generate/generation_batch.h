@@ -27,11 +27,12 @@ struct GenerationMode {
   // On one GPU, run steps of one token per text as CUDA graphs (RecordedSteps): for a model that is not sharded and
   // whose routes are not recorded.
   bool recorded = false;
+  // Continue the states of ended texts for prompts that begin with the same tokens (GenerationBatch::admit()).
+  bool reuse_prefixes = true;
   // The stages of a pipeline, which hold the layers; null: this rank holds all of them. Texts have no scored prompts
   // and no top tokens then.
   Group* pipeline = nullptr;
-  // Records the routes of all routers, for Generation::routes; prefixes are then computed again for each prompt.
-  // Null: they are not wanted.
+  // Records the routes of all routers, for Generation::routes. Null: they are not wanted.
   const ChosenRoutes* routes = nullptr;
   CacheOptions cache = {};
 };
@@ -78,6 +79,7 @@ class GenerationBatch {
     int64_t number = 0;
     std::vector<int32_t> tokens = {};  // tokens read so far, from position 0 on
     int64_t reach = 0;                 // number of positions written since a text began in this row
+    std::vector<int32_t> routes = {};  // of these tokens, if they are recorded
   };
   struct Text {
     size_t number;
@@ -110,6 +112,7 @@ class GenerationBatch {
 
   Place take_row(const GenerationRequest& request);
   int64_t reusable(const Row& row, const GenerationRequest& request) const;
+  std::vector<int64_t> reusable_of_rows(const GenerationRequest& request);
   std::vector<GeneratedToken> choose(const Tensor& own, const std::vector<Text*>& texts);
   void share_choice(std::vector<GeneratedToken>& chosen);
   bool divides_layers() const { return pipeline_ != nullptr && pipeline_->size() > 1; }
@@ -126,6 +129,7 @@ class GenerationBatch {
   Transformer& model_;
   StateSize size_;
   bool repeatable_;
+  bool reuses_;
   Group* pipeline_;
   const ChosenRoutes* routes_;
   NextTokens next_;
