@@ -35,7 +35,7 @@ default() {
 small_model() {
   put --device cpu
   put --seq-length 16
-  if says calls.jsonl; then put --seq-length 40; fi  # for prompts of several turns
+  if says guesses.jsonl || says sums.jsonl; then put --seq-length 48; fi # for conversations of several turns
   if says --init-from; then return; fi  # the model is small already
   put --hidden-size 32
   put --ffn-hidden-size 32

@@ -55,6 +55,17 @@ TEST(StepAnswers, CountThoseOfEqualRewards) {
       << answer_section(step);
 }
 
+TEST(StepAnswers, ShowAllTurnsOfAConversation) {
+  const test::TempFolder folder;
+  fs::create_directories(folder / "rollouts");
+  nlohmann::json turns = rollout(1, "2+3", "5", 1);
+  turns["messages"] = {{{"role", "assistant"}, {"content", "add(2,3)"}},
+                       {{"role", "tool"}, {"content", "5"}},
+                       {{"role", "assistant"}, {"content", "5"}}};
+  write_file_atomically(folder / "rollouts/step-00000002.jsonl", turns.dump() + "\n");
+  EXPECT_EQ(step_answers(folder.path()).shown.front().completion, "\n[assistant] add(2,3)\n[tool] 5\n[assistant] 5");
+}
+
 TEST(StepAnswers, AreEscapedOnThePage) {
   const ShownAnswer answer{.row = 7, .what = "best", .prompt = "a<b", .completion = "<script>", .reward = 0.5};
   const StepAnswers step{.step = 3, .answers = 1, .shown = {answer}};

@@ -239,6 +239,7 @@ std::vector<Case> cases() {
   add({"reward", "reward_weights", "max_num_gen_batches", "num_generations"}, {}, sampling, "rollouts = true");
   add({"reward_command", "reward_timeout", "reward_workers", "reward_retries", "reward_memory_limit"}, sampling,
       program, "reward = command");
+  add({"max_turns"}, {}, program, "rollouts = true");
   add({"reward_regex"}, sampling, {sampling[0], sampling[1], "reward = 'regex'"}, "reward = regex");
   add({"reward_format"}, sampling, {sampling[0], sampling[1], "reward = 'format'"}, "reward = format");
   add({"cp_comm_type"}, {}, {"context_parallel_size = 2", "ranks = 2"}, "context_parallel_size above 1");

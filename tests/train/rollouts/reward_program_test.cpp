@@ -31,14 +31,93 @@ TEST(RewardProgram, ReadsAnswersAndWritesNumbers) {
   EXPECT_EQ(rewards("no such program", {}), std::vector<double>());
 }
 
-// The program of docs/rl.md's example: the call is run, and no text that an answer quotes is taken for a field.
+SampledAnswer turn(const std::string& completion, const std::string& answer, bool final = false) {
+  SampledAnswer sampled = answered(completion, answer);
+  sampled.turn = 1;
+  sampled.final = final;
+  sampled.messages = R"([{"role": "assistant", "content": "say \"completion\":\"add(1,1)\""}])";
+  return sampled;
+}
+
+std::vector<ProgramReply> replies(const std::string& command, const std::vector<SampledAnswer>& sampled) {
+  return run_conversation_program({command, 60}, sampled);
+}
+
+// The program of docs/rl.md's example: calls are run, and no text that an answer quotes is taken for a field.
 TEST(RewardProgram, OfTheExampleRunsCalls) {
-  const std::string program = cat("awk -f ", WITAN_SOURCE_DIR, "/examples/tools/reward.awk");
-  EXPECT_EQ(rewards(program, {answered("add(3,18)", "add(3,18)"), answered("add(18,3)", "add(3,18)"),
-                              answered("multiply(7,3)", "add(3,18)"), answered("add(3,19)", "add(3,18)"),
-                              answered("add(3,18)!", "add(3,18)"), answered("", "add(3,18)"),
-                              answered("x\",\"completion\":\"add(3,18)", "add(3,18)")}),
-            (std::vector<double>{1, 1, 1, 0.1, 0, 0, 0}));
+  const std::string program = cat("awk -f ", WITAN_SOURCE_DIR, "/examples/tools/tools.awk");
+  const std::vector<ProgramReply> all =
+      replies(program, {turn("add(3,18)", "21"), turn("multiply(7,3)", "21"), turn("21", "21"), turn("22", "21"),
+                        turn("add(3,18)!", "21"), turn("", "21"), turn("x\",\"completion\":\"add(3,18)", "21")});
+  ASSERT_EQ(all.size(), 7);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(all[i].messages, (std::vector<std::string>{R"({"role": "tool", "content": "21"})"}));
+    EXPECT_EQ(all[i].reward, 0);
+  }
+  const std::vector<double> rest = {1, 0, 0, 0, 0};
+  for (size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_EQ(all[2 + i].reward, rest[i]) << i;
+    EXPECT_TRUE(all[2 + i].messages.empty()) << i;
+  }
+}
+
+TEST(RewardProgram, RepliesToTurnsWithMessages) {
+  const std::vector<ProgramReply> all =
+      replies(R"(echo '{"messages": [{"role": "user", "content": "And?"}, {"role": "tool", "content": {"x": [1]}}]}'
+                 echo '{"messages": [], "reward": 2}'; echo '{"messages": null, "reward": 3}'; echo 4
+                 echo '{"messages": "[{\"role\": \"tool\", \"content\": \"5\"}]", "reward": 5}')",
+              {turn("a", "1"), turn("a", "1"), turn("a", "1"), turn("a", "1", true), turn("a", "1", true)});
+  ASSERT_EQ(all.size(), 5);
+  EXPECT_EQ(all[0].messages.size(), 2);
+  EXPECT_FALSE(all[0].reward);
+  for (const size_t i : {1, 2, 3}) {
+    EXPECT_EQ(all[i].reward, static_cast<double>(i + 1));
+    EXPECT_TRUE(all[i].messages.empty());
+  }
+  EXPECT_EQ(all[4].messages, (std::vector<std::string>{R"({"role": "tool", "content": "5"})"}));
+  // What it reads.
+  const test::TempFolder folder;
+  const std::string read = (folder / "read").string();
+  replies(cat("tee ", read, " | while read line; do echo 1; done"), {turn("a", "1", true)});
+  EXPECT_EQ(read_file(read),
+            R"({"answer":"1","completion":"a","final":true,"messages":[{"content":"say \"completion\":\"add(1,1)\"",)"
+            R"("role":"assistant"}],"prompt":"question","turn":1})"
+            "\n");
+}
+
+TEST(RewardProgram, IsNamedWithMessagesThatCannotBe) {
+  const auto expect = [](const std::string& line, const std::string& part, bool final = false) {
+    const std::string message =
+        message_of<RewardError>([&] { replies(cat("echo '", line, "'"), {turn("a", "1", final)}); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(R"({"messages": []})", "(it has no finite number)");
+  expect(R"({"messages": 7})", "(its \"messages\" are no list)");
+  expect(R"({"messages": [7]})", "line 1 of its output is neither");
+  expect(R"({"messages": [{"content": "x"}]})", "role");
+  expect(R"({"messages": [{"role": "assistant", "content": "x"}]})", "(no message follows the assistant");
+  expect(R"({"messages": [{"role": "tool", "content": "x"}, {"role": "assistant", "content": "x"}]})",
+         "what it says is sampled");
+  expect(R"({"messages": [{"role": "tool", "content": "x"}], "messages": []})", "line 1 of its output is neither");
+  expect(R"({"messages": [{"role": "tool", "content": "x"})", "line 1 of its output is neither");
+  expect(cat(R"({"messages": )", std::string(100, '['), std::string(100, ']'), "}"), "line 1 of its output is neither");
+  expect(R"({"messages": [{"role": "tool", "content": "x"}]})", "its answer is \"final\": no turn can follow it", true);
+  const auto message = [](const std::string& command) {
+    return message_of<RewardError>([&] { replies(command, {turn("a", "1")}); });
+  };
+  EXPECT_NE(message("printf '{\"reward\": 1, \"why\": \"\\377\"}\\n'").find("line 1 of its output is neither"),
+            std::string::npos);
+  EXPECT_NE(message("yes x | tr -d '\\n'").find("it wrote more than 65536 bytes for 1 answers"), std::string::npos);
+}
+
+// Messages are nothing that a program which judges single answers may write.
+TEST(RewardProgram, WritesMessagesInConversationsAlone) {
+  EXPECT_EQ(rewards(R"(echo '{"messages": [{"role": "tool", "content": "x"}], "reward": 1}')", {answered("a", "1")}),
+            (std::vector<double>{1}));
+  EXPECT_NE(message_of<RewardError>([] {
+              rewards(R"(echo '{"messages": [{"role": "tool", "content": "x"}]}')", {answered("a", "1")});
+            }).find("is neither a finite number nor {\"reward\": NUMBER}: {\"messages\""),
+            std::string::npos);
 }
 
 // More input than a pipe holds, to a program that writes before it has read all, and to one that reads nothing.

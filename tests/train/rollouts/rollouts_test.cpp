@@ -294,45 +294,5 @@ TEST_F(SampledRuns, KeepTheirStepsWhenRewardsFail) {
   EXPECT_EQ(run(config).resumed_from, 2);
 }
 
-TEST(Rollout, SurvivesAFile) {
-  const Rollout rollout{.row = 7,
-                        .prompt = {1, 2},
-                        .completion = {3},
-                        .logprobs = {-0.1234567f},
-                        .ended = true,
-                        .text = {"a \"b\"", "c\n", "d"},
-                        .reward = 0.1,
-                        .advantage = -1.0 / 3,
-                        .rewards = {{"exact", 0.1}},
-                        .replaced = 2,
-                        .discarded = true};
-  const Rollout read = Rollout::of_line(rollout.to_line(), "here");
-  EXPECT_EQ(read.to_line(), rollout.to_line());
-  EXPECT_EQ(read.logprobs, rollout.logprobs);
-  EXPECT_EQ(read.advantage, rollout.advantage);
-  EXPECT_EQ(read.rewards, rollout.rewards);
-  EXPECT_EQ(read.replaced, 2);
-  EXPECT_TRUE(read.discarded);
-  EXPECT_NE(message_of<DataError>([] { Rollout::of_line("{\"row\": 1}", "x.jsonl, line 2"); }).find("x.jsonl, line 2"),
-            std::string::npos);
-}
-
-TEST(Rollout, BecomesARow) {
-  RunConfig config;
-  config.data.seq_length = 5;
-  config.objective.objective = "policy";
-  Rollout one{.prompt = {10, 11}, .completion = {12, 13}, .logprobs = {-1, -2}, .advantage = 0.5}, skipped = one;
-  skipped.skipped = true;
-  const Batch batch = batch_of({one, skipped}, config);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 0, 0, 10, 11, 12, 0, 0}));
-  EXPECT_EQ(batch.targets, (std::vector<int32_t>{11, 12, 13, 0, 0, 11, 12, 13, 0, 0}));
-  EXPECT_EQ(batch.sequence_ids, (std::vector<int32_t>{0, 0, 0, kPadding, kPadding, 0, 0, 0, kPadding, kPadding}));
-  EXPECT_EQ(batch.loss_mask, (std::vector<float>{0, 1, 1, 0, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(batch.columns[0].values, (std::vector<float>{0, 0.5, 0.5, 0, 0, 0, 0.5, 0.5, 0, 0}));
-  EXPECT_EQ(batch.columns[1].values, (std::vector<float>{0, -1, -2, 0, 0, 0, -1, -2, 0, 0}));
-  EXPECT_EQ(batch.loss_tokens, 2);
-  EXPECT_EQ(batch.loss_sequences, 1);
-}
-
 }  // namespace
 }  // namespace witan

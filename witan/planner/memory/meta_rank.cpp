@@ -6,7 +6,7 @@
 #include "witan/generate/generation_batch.h"
 #include "witan/parallel/peers.h"
 #include "witan/train/loop/interval_samples.h"
-#include "witan/train/rollouts/rollouts.h"
+#include "witan/train/rollouts/sampling.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/objective.h"
 

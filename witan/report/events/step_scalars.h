@@ -107,6 +107,25 @@ inline constexpr StepScalar kGenerationBatches{
     .key = "num_gen_batches",
     .tensorboard = StepScalar::Tag{"num-gen-batches", 12},
     .chart = StepScalar::Curve{"Samplings", "of a group, until its rewards differ", "mean", 4, true, false, 6}};
+// With max_turns above 1: answers and inserted tokens of a conversation, means, and the shares of conversations that
+// would have had more turns, and of those with an answer that the chat template would show otherwise.
+inline constexpr StepScalar kTurns{
+    .key = "turns",
+    .tensorboard = StepScalar::Tag{"turns", 22},
+    .chart = StepScalar::Curve{"Turns", "of a conversation, mean over the step", "turns", 1, true, false, 13},
+    .progress = StepScalar::Text{"turns ", "{:.2f}", "", 8}};
+inline constexpr StepScalar kInsertedTokens{
+    .key = "inserted_tokens",
+    .tensorboard = StepScalar::Tag{"inserted-tokens", 23},
+    .chart = StepScalar::Curve{"Length of answers", "tokens, mean over the step", "inserted", 5, true, false, 4}};
+inline constexpr StepScalar kCutByTurns{
+    .key = "cut_by_turns",
+    .tensorboard = StepScalar::Tag{"cut-by-turns", 24},
+    .chart = StepScalar::Curve{"Answers", "share of the step's", "cut off by max_turns", 4, true, false, 5}};
+inline constexpr StepScalar kRewrittenAnswers{
+    .key = "rewritten_answers",
+    .tensorboard = StepScalar::Tag{"rewritten-answers", 25},
+    .chart = StepScalar::Curve{"Answers", "share of the step's", "that the template rewrites", 5, true, false, 5}};
 // Tokens of prompts that were read to sample answers; a group's prompt counts once.
 inline constexpr StepScalar kPromptTokensRead{.key = "prompt_tokens_read",
                                               .tensorboard = StepScalar::Tag{"prompt-tokens-read", 21}};
@@ -161,11 +180,11 @@ inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = Ste
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,    &kLossScale,        &kMaxAttentionLogit,
-    &kReward,           &kRewardStd,         &kCompletionLength,  &kEqualGroups,      &kCutCompletions,
-    &kEmptyCompletions, &kGenerationBatches, &kPromptTokensRead,  &kSamplingTime,     &kRewardTime,
-    &kPolicyEntropy,    &kPolicyRatio,       &kClipFractionLow,   &kClipFractionHigh, &kLogprobDifference,
-    &kKlLoss,           &kPoolOverflows,     &kExchangeOverflows,
+    &kParamsNorm, &kNumZeros,         &kMegatronTflops,    &kLossScale,        &kMaxAttentionLogit, &kReward,
+    &kRewardStd,  &kCompletionLength, &kEqualGroups,       &kCutCompletions,   &kEmptyCompletions,  &kGenerationBatches,
+    &kTurns,      &kInsertedTokens,   &kCutByTurns,        &kRewrittenAnswers, &kPromptTokensRead,  &kSamplingTime,
+    &kRewardTime, &kPolicyEntropy,    &kPolicyRatio,       &kClipFractionLow,  &kClipFractionHigh,  &kLogprobDifference,
+    &kKlLoss,     &kPoolOverflows,    &kExchangeOverflows,
 };
 
 // A step's values.

@@ -37,13 +37,25 @@ std::optional<AnswerFile> newest_answers(const fs::path& folder) {
   return newest;
 }
 
+// All turns of a conversation, each after its role, or one answer.
+std::string text_of(const Json& rollout) {
+  std::string text;
+  if (rollout.contains("messages") && rollout.at("messages").size() > 1)
+    for (const Json& message : rollout.at("messages")) {
+      const Json content = message.value("content", Json());
+      text += fmt::format("\n[{}] {}", message.at("role").get<std::string>(),
+                          content.is_string() ? content.get<std::string>() : content.dump());
+    }
+  return text.empty() ? rollout.at("completion").get<std::string>() : text;
+}
+
 // Adds a line's answer to the counts and, unless it was discarded, to the answers that may be shown.
 void add_answer(StepAnswers& step, std::string_view line) try {
   const Json read = parse_json(line, "a rollout");
   ShownAnswer answer;
   read.at("row").get_to(answer.row);
   read.at("prompt").get_to(answer.prompt);
-  read.at("completion").get_to(answer.completion);
+  answer.completion = text_of(read);
   read.at("reward").get_to(answer.reward);
   if (read.value("discarded", false)) {
     ++step.discarded;

@@ -178,6 +178,7 @@ struct RolloutConfig {
   bool rollouts = false;  // with objective = policy and sft
   int64_t num_generations = 8;
   int64_t max_completion_length = 256;  // tokens
+  int64_t max_turns = 1;                // answers of a conversation, between which reward_command writes messages
   int64_t steps_per_generation = 1;
   int64_t rollout_batch_size = 0;  // answers; 0: all
   CacheOptions cache;

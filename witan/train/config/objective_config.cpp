@@ -74,9 +74,15 @@ Fields RolloutConfig::fields() {
             "Sample the batches: each step answers the prompts of conversations (sft) with the training weights, and "
             "trains on the rewards (objective = policy)"},
       Field{"num_generations", &num_generations, "Answers sampled for each prompt: the group of GRPO"}.between(2, 4096),
-      Field{"max_completion_length", &max_completion_length,
-            "Maximum number of tokens in a sampled answer; prompt and answer have at most seq_length + 1"}
+      Field{
+          "max_completion_length", &max_completion_length,
+          "Maximum number of tokens in a sampled answer, or in all turns of one; with the prompt at most seq_length + "
+          "1"}
           .at_least(1),
+      Field{"max_turns", &max_turns,
+            "Answers in a conversation: after each but the last, reward_command may write the next messages, such as "
+            "results of tools (1: one answer)"}
+          .between(1, 1000),
       Field{"steps_per_generation", &steps_per_generation,
             "Sample the answers of N steps at once: the last of them is then N - 1 updates behind"}
           .at_least(1),
@@ -101,7 +107,7 @@ Fields RolloutConfig::fields() {
             "Regular expression for reward = format: answers must match it as a whole"},
       Field{"reward_command", &reward_command,
             "Shell command that reads lines {\"prompt\", \"completion\", \"answer\"} and writes a line with a number "
-            "or {\"reward\": NUMBER} for each"},
+            "or {\"reward\": NUMBER} for each; with max_turns above 1 also {\"messages\": [...]}, the next ones"},
       Field{"reward_timeout", &reward_timeout, "Seconds after which reward_command is killed"}.above(0),
       Field{"reward_workers", &reward_workers,
             "Programs (reward_command) that share the answers of a rank and run at the same time"}
@@ -218,6 +224,9 @@ void RolloutConfig::validate_within(const RunConfig& config) const {
         " tokens after a prompt, and max_completion_length = ", max_completion_length,
         " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
   validate_rewards();
+  needs(max_turns == 1 || rewards_by(WeightedReward::Kind::command), "with max_turns = ", max_turns,
+        " asks reward_command for what follows an answer, and reward = ", reward,
+        " has no program; add command to reward, or set max_turns = 1");
   stops();
   resolve_cache(cache, config.model, {.repeatable = config.parallel.batch_invariant_mode});
   if (router_replay) {

@@ -134,6 +134,7 @@ std::vector<KeyUse> objective_uses() {
        "rollouts = true",
        "rollouts",
        [](Config c) { return c.rollout.rollouts; }},
+      {{"max_turns"}, "rollouts = true", "rollouts", [](Config c) { return c.rollout.rollouts; }},
       {{"reward_timeout", "reward_workers", "reward_retries", "reward_memory_limit"},
        "reward = command",
        "reward",

@@ -21,10 +21,7 @@ std::vector<std::vector<double>> AnswerRewards::values(const std::vector<Sampled
   std::vector<std::vector<double>> values(sampled.size(), std::vector<double>(kinds_.size()));
   for (size_t k = 0; k < kinds_.size(); ++k) {
     if (kinds_[k].kind == Kind::command) {
-      const std::vector<double> rewards =
-          run_reward_program({config_.reward_command, config_.reward_timeout, config_.reward_workers,
-                              config_.reward_retries, config_.reward_memory_limit},
-                             sampled);
+      const std::vector<double> rewards = by_program(sampled);
       for (size_t i = 0; i < sampled.size(); ++i) values[i][k] = rewards[i];
       continue;
     }
@@ -35,6 +32,19 @@ std::vector<std::vector<double>> AnswerRewards::values(const std::vector<Sampled
     }
   }
   return values;
+}
+
+RewardProgram AnswerRewards::program() const {
+  return {config_.reward_command, config_.reward_timeout, config_.reward_workers, config_.reward_retries,
+          config_.reward_memory_limit};
+}
+
+// A program that takes part in conversations has judged them while they were sampled.
+std::vector<double> AnswerRewards::by_program(const std::vector<SampledAnswer>& sampled) const {
+  if (config_.max_turns == 1) return run_reward_program(program(), sampled);
+  std::vector<double> rewards;
+  for (const SampledAnswer& one : sampled) rewards.push_back(one.judged.value());
+  return rewards;
 }
 
 double AnswerRewards::sum(const std::vector<double>& values) const {

@@ -22,7 +22,11 @@ class AnswerRewards {
   // The weighted sum of an answer's values.
   double sum(const std::vector<double>& values) const;
 
+  // Of reward = command.
+  RewardProgram program() const;
+
  private:
+  std::vector<double> by_program(const std::vector<SampledAnswer>& sampled) const;
   double by_rule(WeightedReward::Kind kind, const SampledAnswer& sampled) const;
 
   const RolloutConfig& config_;

@@ -24,14 +24,16 @@
 #include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
+#include "witan/tokenizer/chat/chat_template.h"
 
 extern char** environ;
 
 namespace witan {
 namespace {
 
-constexpr size_t kMostShown = 1000;                // bytes of a program's errors in a message
-constexpr size_t kMostBytesOfLine = size_t{4096};  // of its output, on average
+constexpr size_t kMostShown = 1000;                       // bytes of a program's errors in a message
+constexpr size_t kMostBytesOfLine = size_t{4096};         // of its output, on average
+constexpr size_t kMostBytesOfMessages = size_t{1} << 16;  // the same, of conversations
 
 // A running program with pipes to its standard streams; killed with its group when this ends before it does.
 class Program {
@@ -143,53 +145,93 @@ std::string ended_by(int status) {
                              : cat("ended with code ", WEXITSTATUS(status));
 }
 
-// The number of a line; none if it has no finite one.
+// The finite number that a line is; none if it is something else.
 std::optional<double> number_of(std::string_view line) {
-  const size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
   double value = 0;
   const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  if (error == std::errc() && rest == line.data() + line.size() && std::isfinite(value)) return value;
-  if (line.front() != '{') return {};
-  try {
-    const Json object = parse_json(line, "a reward");
-    const auto reward = object.find("reward");
-    if (reward == object.end() || !reward->is_number()) return {};
-    value = reward->get<double>();
-  } catch (const Error&) {
-    return {};
-  }
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+  const bool whole = error == std::errc() && rest == line.data() + line.size();
+  return whole && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-std::vector<double> numbers_of(const std::string& output, size_t wanted, const std::function<void(std::string)>& fail) {
-  std::vector<double> numbers;
+// Throws DataError for messages that cannot follow an answer.
+std::vector<std::string> messages_of(std::string_view line) {
+  const jinja::Value object = jinja::from_json(line, "the line"),
+                     list = decoded_messages(*jinja::find(*object.entries(), "messages"));
+  require<DataError>(list.sequence() != nullptr, "its \"messages\" are no list");
+  std::vector<std::string> messages;
+  bool answer = false;
+  for (const jinja::Value& message : *list.sequence()->items) {
+    const jinja::Value normal = normal_message(message);
+    const jinja::Value* role = jinja::find(*normal.entries(), "role");
+    require<DataError>(role != nullptr && role->string() != nullptr, "a message has no role");
+    answer = *role->string() == "assistant";
+    require<DataError>(!answer || messages.empty(),
+                       "a message of the assistant is not the first one: what it says is sampled");
+    messages.push_back(to_json(normal));
+  }
+  require<DataError>(messages.empty() || !answer, "no message follows the assistant's");
+  return messages;
+}
+
+// Throws DataError for a line that is neither a number nor an object with one or, with turns, with messages.
+ProgramReply reply_of(std::string_view line, bool turns) {
+  const size_t first = line.find_first_not_of(" \t\r");
+  line = first == line.npos ? "" : line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
+  ProgramReply reply{number_of(line)};
+  if (!reply.reward && line.starts_with('{')) {
+    const Json object = parse_json(line, "it");
+    const auto reward = object.find("reward"), messages = object.find("messages");
+    if (reward != object.end() && reward->is_number() && std::isfinite(reward->get<double>()))
+      reply.reward = reward->get<double>();
+    if (turns && messages != object.end() && !messages->is_null()) reply.messages = messages_of(line);
+  }
+  require<DataError>(reply.reward || !reply.messages.empty(), "it has no finite number");
+  return reply;
+}
+
+// Replies to `sampled`, in order.
+std::vector<ProgramReply> replies_of(const std::string& output, std::span<const SampledAnswer> sampled,
+                                     const std::function<void(std::string)>& fail) {
+  std::vector<ProgramReply> replies;
   size_t begin = 0;
   while (begin < output.size()) {
     const size_t end = std::min(output.find('\n', begin), output.size());
     const std::string line = output.substr(begin, end - begin);
     begin = end + 1;
-    const std::optional<double> number = number_of(line);
-    if (!number)
-      fail(cat("line ", numbers.size() + 1,
-               " of its output is neither a finite number nor {\"reward\": NUMBER}: ", line.substr(0, 200)));
-    numbers.push_back(*number);
+    const size_t number = replies.size();
+    const bool turns = number < sampled.size() && sampled[number].turn > 0;
+    try {
+      replies.push_back(reply_of(line, turns));
+    } catch (const Error& error) {
+      fail(cat("line ", number + 1, " of its output is neither a finite number nor {\"reward\": NUMBER}",
+               turns ? " nor {\"messages\": [...]}" : "", turns ? cat(" (", error.what(), ")") : "", ": ",
+               line.substr(0, 200)));
+    }
+    if (turns && sampled[number].final && !replies.back().reward)
+      fail(cat(
+          "line ", number + 1,
+          " of its output has no reward, and its answer is \"final\": no turn can follow it: ", line.substr(0, 200)));
   }
-  if (numbers.size() != wanted) fail(cat("it wrote ", numbers.size(), " rewards for ", wanted, " answers"));
-  return numbers;
+  if (replies.size() != sampled.size())
+    fail(cat("it wrote ", replies.size(), " rewards for ", sampled.size(), " answers"));
+  return replies;
 }
 
 std::string lines_of(std::span<const SampledAnswer> sampled) {
   std::string lines;
-  for (const SampledAnswer& one : sampled)
-    lines += Json{{"prompt", one.prompt}, {"completion", one.completion}, {"answer", one.answer}}.dump(
-                 -1, ' ', false, Json::error_handler_t::replace) +
-             "\n";
+  for (const SampledAnswer& one : sampled) {
+    Json line = {{"prompt", one.prompt}, {"completion", one.completion}, {"answer", one.answer}};
+    if (one.turn > 0) {
+      line["turn"] = one.turn;
+      line["final"] = one.final;
+      line["messages"] = parse_json(one.messages, "messages of a rollout");
+    }
+    lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
   return lines;
 }
 
-std::vector<double> run_once(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
+std::vector<ProgramReply> run_once(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
   const std::string input = lines_of(sampled);
   const Stopwatch since;
   Program program(with.command, with.memory_mib);
@@ -203,15 +245,15 @@ std::vector<double> run_once(const RewardProgram& with, std::span<const SampledA
                                                      " MiB of address space each"),
                           ". Run it on a line of RUN/rollouts to see what it does"));
   };
-  const size_t most = kMostBytesOfLine * sampled.size();
+  const size_t most = (sampled.front().turn > 0 ? kMostBytesOfMessages : kMostBytesOfLine) * sampled.size();
   const bool in_time = program.exchange(input, most, since, with.seconds) && program.finish(since, with.seconds);
   if (program.output.size() > most) fail(cat("it wrote more than ", most, " bytes for ", sampled.size(), " answers"));
   if (!in_time) fail(cat("it has not ended after reward_timeout = ", with.seconds, " s"));
   if (program.status != 0) fail(cat("it ", ended_by(program.status)));
-  return numbers_of(program.output, sampled.size(), fail);
+  return replies_of(program.output, sampled, fail);
 }
 
-std::vector<double> run_with_retries(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
+std::vector<ProgramReply> run_with_retries(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
   for (int64_t tried = 0;; ++tried) try {
       return run_once(with, sampled);
     } catch (const RewardError& error) {
@@ -223,15 +265,22 @@ std::vector<double> run_with_retries(const RewardProgram& with, std::span<const 
 
 }  // namespace
 
-std::vector<double> run_reward_program(const RewardProgram& program, const std::vector<SampledAnswer>& sampled) {
+std::vector<ProgramReply> run_conversation_program(const RewardProgram& program,
+                                                   const std::vector<SampledAnswer>& sampled) {
   const size_t workers = std::min(static_cast<size_t>(program.workers), sampled.size());
-  std::vector<std::vector<double>> parts(workers);
+  std::vector<std::vector<ProgramReply>> parts(workers);
   side_by_side(workers, [&](size_t i) {
     const size_t begin = sampled.size() * i / workers, end = sampled.size() * (i + 1) / workers;
     parts[i] = run_with_retries(program, std::span(sampled).subspan(begin, end - begin));
   });
+  std::vector<ProgramReply> replies;
+  for (std::vector<ProgramReply>& part : parts) std::ranges::move(part, std::back_inserter(replies));
+  return replies;
+}
+
+std::vector<double> run_reward_program(const RewardProgram& program, const std::vector<SampledAnswer>& sampled) {
   std::vector<double> rewards;
-  for (const std::vector<double>& part : parts) std::ranges::copy(part, std::back_inserter(rewards));
+  for (const ProgramReply& reply : run_conversation_program(program, sampled)) rewards.push_back(reply.reward.value());
   return rewards;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,18 @@ struct RewardProgram {
 // takes longer than its time, ends with another code than 0, or writes fewer or more lines, something else, or too
 // much, each time that it is run; it is killed then, with all processes that it started in its group.
 std::vector<double> run_reward_program(const RewardProgram& program, const std::vector<SampledAnswer>& sampled);
+
+// What a program writes for an answer within a conversation: its reward, or what the conversation goes on with.
+struct ProgramReply {
+  std::optional<double> reward;
+  std::vector<std::string> messages = {};  // JSON objects as normal_message() has them; empty: the conversation ends
+};
+
+// The same for conversations (max_turns above 1). Lines read have the answer's "turn", whether it is "final", and all
+// "messages" from the first answer on, besides; a line written may be an object with "messages", the next ones: results
+// of tools or a user's message, perhaps after the assistant's own message as the chat template is to see it. A final
+// answer needs a reward. Throws RewardError for what run_reward_program() does, and for other messages.
+std::vector<ProgramReply> run_conversation_program(const RewardProgram& program,
+                                                   const std::vector<SampledAnswer>& sampled);
 
 }  // namespace witan

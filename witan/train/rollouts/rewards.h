@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,9 +11,15 @@ namespace witan {
 
 // An answer that a model sampled, as rewards see it.
 struct SampledAnswer {
-  std::string prompt, completion;
-  std::string answer;  // the reference: the last answer of the conversation that the prompt is from
-  int64_t tokens = 0;  // of the completion, with the one that ended it
+  std::string prompt, completion;  // of several turns the last answer
+  std::string answer;              // the reference: the last answer of the conversation that the prompt is from
+  int64_t tokens = 0;              // after the prompt: of the completion, with the one that ended it, and of all turns
+
+  // With max_turns above 1:
+  int64_t turn = 0;                   // the number of the answer, from 1; 0: without turns
+  bool final = false;                 // no turn can follow
+  std::string messages = {};          // a JSON array: the conversation after the prompt, up to this answer
+  std::optional<double> judged = {};  // the reward of reward_command, which judges the last answer
 };
 
 // 1 if the completion is the answer, apart from white space around them, else 0.

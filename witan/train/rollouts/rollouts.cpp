@@ -16,11 +16,10 @@
 #include "witan/base/text.h"
 #include "witan/comm/texts.h"
 #include "witan/generate/chosen_routes.h"
-#include "witan/tokenizer/files/base64.h"
+#include "witan/train/data/run_conversations.h"
 #include "witan/train/rollouts/sampling.h"
 #include "witan/train/rollouts/unfinished.h"
 #include "witan/train/step/features/step_routes.h"
-#include "witan/train/step/sequence_objectives.h"
 
 namespace witan {
 namespace {
@@ -47,130 +46,7 @@ void for_lines(std::string_view text, const Each& each) {
   }
 }
 
-// Numbers of experts, as base64 of two bytes each, the lower one first.
-std::string packed_routes(const std::vector<int32_t>& routes) {
-  std::string bytes;
-  for (const int32_t expert : routes) {
-    bytes.push_back(static_cast<char>(expert & 255));
-    bytes.push_back(static_cast<char>(expert >> 8));
-  }
-  return to_base64(bytes);
-}
-
-std::vector<int32_t> unpacked_routes(const std::string& text, std::string_view where) {
-  const std::optional<std::string> bytes = from_base64(text);
-  require<DataError>(bytes && bytes->size() % 2 == 0, where, ": \"routes\" is no base64 of pairs of bytes");
-  std::vector<int32_t> routes;
-  for (size_t i = 0; i < bytes->size(); i += 2)
-    routes.push_back(static_cast<unsigned char>((*bytes)[i]) | static_cast<unsigned char>((*bytes)[i + 1]) << 8);
-  return routes;
-}
-
 }  // namespace
-
-std::string Rollout::to_line() const {
-  Json line = {{"row", row},
-               {"prompt", text.prompt},
-               {"completion", text.completion},
-               {"answer", text.answer},
-               {"prompt_tokens", prompt},
-               {"completion_tokens", completion},
-               {"logprobs", logprobs},
-               {"ended", ended},
-               {"reward", reward},
-               {"advantage", advantage},
-               {"skipped", skipped},
-               {"rewards", rewards},
-               {"replaced", replaced}};
-  if (discarded) line["discarded"] = true;
-  if (!routes.empty()) line["routes"] = packed_routes(routes);
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
-  const Json read = parse_json(line, where);
-  Rollout rollout;
-  read.at("row").get_to(rollout.row);
-  read.at("prompt").get_to(rollout.text.prompt);
-  read.at("completion").get_to(rollout.text.completion);
-  read.at("answer").get_to(rollout.text.answer);
-  read.at("prompt_tokens").get_to(rollout.prompt);
-  read.at("completion_tokens").get_to(rollout.completion);
-  read.at("logprobs").get_to(rollout.logprobs);
-  read.at("ended").get_to(rollout.ended);
-  read.at("reward").get_to(rollout.reward);
-  read.at("advantage").get_to(rollout.advantage);
-  read.at("skipped").get_to(rollout.skipped);
-  if (read.contains("routes")) rollout.routes = unpacked_routes(read.at("routes").get<std::string>(), where);
-  rollout.rewards = read.value("rewards", rollout.rewards);
-  rollout.replaced = read.value("replaced", rollout.replaced);
-  rollout.discarded = read.value("discarded", rollout.discarded);
-  require<DataError>(rollout.logprobs.size() == rollout.completion.size(), where, ": ", rollout.logprobs.size(),
-                     " log probabilities of ", rollout.completion.size(), " tokens");
-  return rollout;
-} catch (const nlohmann::json::exception& error) {
-  throw DataError(
-      cat(where, ": is not a rollout: ", error.what(), ": remove the file and resume from an earlier ", "checkpoint"));
-}
-
-Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config) {
-  const auto rows = rollouts.size(), length = static_cast<size_t>(config.data.seq_length), count = rows * length;
-  Batch batch{.sequences = static_cast<int64_t>(rows),
-              .sequence_length = config.data.seq_length,
-              .tokens = std::vector<int32_t>(count),
-              .targets = std::vector<int32_t>(count),
-              .positions = std::vector<int32_t>(count),
-              .sequence_ids = std::vector<int32_t>(count, kPadding),
-              .loss_mask = std::vector<float>(count)};
-  for (const ColumnSpec& spec : make_policy_objective(config)->columns())
-    batch.columns.push_back({spec, std::vector<float>(count)});
-  for (size_t r = 0; r < rows; ++r) {
-    const Rollout& rollout = rollouts[r];
-    std::vector<int32_t> tokens = rollout.prompt;
-    tokens.insert(tokens.end(), rollout.completion.begin(), rollout.completion.end());
-    require<DataError>(tokens.size() <= length + 1, "rollout ", rollout.row, " has ", tokens.size(),
-                       " tokens, more than seq_length + 1 = ", length + 1);
-    for (size_t place = 0; place < length; ++place) {
-      const size_t at = r * length + place;
-      batch.positions[at] = static_cast<int32_t>(place);
-      if (place + 1 >= tokens.size()) continue;
-      batch.tokens[at] = tokens[place];
-      batch.targets[at] = tokens[place + 1];
-      batch.sequence_ids[at] = 0;
-      if (place + 1 < rollout.prompt.size()) continue;
-      batch.loss_mask[at] = rollout.skipped ? 0.0f : 1.0f;
-      for (Column& column : batch.columns)
-        column.values[at] = column.spec.name == kAdvantages ? static_cast<float>(rollout.advantage)
-                                                            : rollout.logprobs[place + 1 - rollout.prompt.size()];
-    }
-  }
-  batch.count_loss_tokens();
-  return batch;
-}
-
-std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunConfig& config) {
-  const std::vector<LayerSpec> layers = config.model.layers();
-  const int64_t K = config.model.moe.moe_router_topk, E = config.model.moe.num_experts;
-  const int64_t routers = std::ranges::count_if(layers, [](const LayerSpec& layer) { return layer.moe; });
-  const int64_t S = config.data.seq_length, rows = std::ssize(rollouts);  // rows follow each other in micro-batches
-  std::vector<int32_t> routes(static_cast<size_t>(routers * rows * S * K));
-  for (int64_t r = 0; r < routers; ++r)
-    for (int64_t row = 0; row < rows; ++row) {
-      const Rollout& rollout = rollouts[static_cast<size_t>(row)];
-      const int64_t read = std::ssize(rollout.prompt) + std::ssize(rollout.completion) - 1;
-      require<DataError>(std::ssize(rollout.routes) == read * routers * K &&
-                             std::ranges::all_of(rollout.routes, [&](int32_t expert) { return expert < E; }),
-                         "rollout ", rollout.row, " has ", rollout.routes.size(), " routes, where ", read, " tokens, ",
-                         routers, " routers and ", K, " of ", E,
-                         " experts need others: resume from the checkpoint at which its sampling began");
-      for (int64_t place = 0; place < S; ++place)
-        for (int64_t k = 0; k < K; ++k)
-          routes[static_cast<size_t>(((r * rows + row) * S + place) * K + k)] =
-              place < read ? rollout.routes[static_cast<size_t>((place * routers + r) * K + k)]
-                           : static_cast<int32_t>(k);
-    }
-  return routes;
-}
 
 void require_prompts(const SampleSource& samples) {
   const TokenDataset& conversations = samples.dataset();
@@ -241,18 +117,25 @@ Rollout Rollouts::begin(int64_t row) const {
   return rollout;
 }
 
-// Answers that ended before the run was killed, by the same weights, are taken from RUN/rollouts.
-std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& rows) {
+Rollouts::Rollouts(Parts parts) : parts_(std::move(parts)), rewards_(parts_.config->rollout) {
+  const RunConfig& config = *parts_.config;
+  if (config.rollout.max_turns > 1)
+    turns_.emplace(kept_conversation_format(config.data, *parts_.data.tokenizer, parts_.folder.path()),
+                   parts_.data.tokenizer);
+}
+
+// Answers that ended before the run was killed, by the same weights, are taken from RUN/rollouts, and so are replies to
+// them.
+std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& rows, std::span<const int64_t> asks,
+                                      std::string& failure) {
   Engine& engine = parts_.engine;
   const RunConfig& config = *parts_.config;
   const Interrupted interrupted = find_interrupted(step);
-  std::vector<Rollout> kept, begun;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto found = interrupted.answers.find(rows[i]);
-    if (found == interrupted.answers.end())
-      begun.push_back(begin(rows[i]));
-    else
-      kept.push_back(found->second);
+  std::vector<Rollout> rollouts, kept;
+  for (const int64_t row : rows) {
+    const auto found = interrupted.answers.find(row);
+    if (found != interrupted.answers.end()) kept.push_back(found->second);
+    rollouts.push_back(found == interrupted.answers.end() ? begin(row) : found->second);
   }
   std::unique_ptr<AppendFile> file;
   if (writes_unfinished())
@@ -263,18 +146,38 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   const Sampling with{
       engine.stream(),           engine.model(), parts_.groups, config, *parts_.data.tokenizer, parts_.ends,
       replay ? &routes : nullptr};
-  const Stopwatch watch;
-  const int64_t read = sample_rollouts(with, begun, [&](const Rollout& answer) {
-    if (file) file->append(answer.to_line());
+  const RoundCosts costs = sample_rows(with, rollouts, asks, failure, [&](const Rollout& rollout) {
+    if (file) file->append(rollout.to_line());
   });
-  sampling_s_ += watch.seconds();
+  sampling_s_ += costs.sampling_s;
+  rewards_s_ += costs.rewards_s;
   if (replay) replay->between_passes(nullptr);
   engine.end_reading();
-  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? read : 0))
+  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? costs.tokens_read : 0))
     prompt_tokens_ += of_rank;
-  std::ranges::move(kept, std::back_inserter(begun));
-  std::ranges::sort(begun, {}, &Rollout::row);
-  return begun;
+  return rollouts;
+}
+
+RoundCosts Rollouts::sample_rows(const Sampling& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks,
+                                 std::string& failure, const OnAnswer& on_change) {
+  RolloutSampler sampler(with);
+  RoundCosts costs;
+  if (turns_) {
+    const Conversations all{with.config, rewards_, parts_.ends, *turns_, parts_.world, parts_.host};
+    const std::string found = sample_conversations(all, sampler, rollouts, asks, costs, on_change);
+    if (failure.empty()) failure = found;
+    return costs;
+  }
+  std::vector<Rollout*> waiting;
+  for (Rollout& rollout : rollouts)
+    if (rollout.next == Rollout::Next::answer) waiting.push_back(&rollout);
+  const Stopwatch watch;
+  costs.tokens_read = sampler.sample(waiting, [&](Rollout& rollout) {
+    rollout.next = Rollout::Next::nothing;
+    on_change(rollout);
+  });
+  costs.sampling_s = watch.seconds();
+  return costs;
 }
 
 bool Rollouts::keeps_answers() const {
@@ -295,17 +198,18 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
   if (is_rank_zero()) {
     std::string weights;
     for (const std::string& hash : hashes) weights += hash;
-    const std::string identity = Json{
-        {"step", step},
-        {"weights", hash_hex(weights.data(), weights.size())},
-        {"seed", config.train.seed},
-        {"seq_length", config.data.seq_length},
-        {"num_generations", rollout.num_generations},
-        {"max_completion_length", rollout.max_completion_length},
-        {"kv_cache_dtype", rollout.cache.kv_cache_dtype},
-        {"cache_mla_latents", rollout.cache.cache_mla_latents},
-        {"stop_strings",
-         rollout.stop_strings}}.dump();
+    const std::string identity = Json{{"step", step},
+                                      {"weights", hash_hex(weights.data(), weights.size())},
+                                      {"seed", config.train.seed},
+                                      {"seq_length", config.data.seq_length},
+                                      {"num_generations", rollout.num_generations},
+                                      {"max_completion_length", rollout.max_completion_length},
+                                      {"kv_cache_dtype", rollout.cache.kv_cache_dtype},
+                                      {"cache_mla_latents", rollout.cache.cache_mla_latents},
+                                      {"stop_strings", rollout.stop_strings},
+                                      {"max_turns", rollout.max_turns},
+                                      {"replies", rollout.max_turns > 1 ? rollout.reward_command : ""}}
+                                     .dump();
     found = {{"identity", identity}, {"lines", read_unfinished(parts_.folder.rollouts(), identity)}};
     remove_unfinished(parts_.folder.rollouts());
   }
@@ -316,18 +220,20 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
   const std::string lines = found.at("lines").get<std::string>();
   for_lines(lines, [&](std::string_view line) {
     Rollout answer = Rollout::of_line(line, "an unfinished answer in RUN/rollouts");
-    interrupted.answers.emplace(answer.row, std::move(answer));
+    interrupted.answers.insert_or_assign(answer.row, std::move(answer));
   });
   return interrupted;
 }
 
-// Rewards whole groups, whose rows follow each other.
-void Rollouts::reward(std::vector<Rollout>& rollouts) {
+// Rewards whole groups, whose rows follow each other, unless something has failed, or adds why it fails.
+void Rollouts::reward(std::vector<Rollout>& rollouts, std::string& failure) try {
+  if (!failure.empty()) return;
   const RolloutConfig& config = parts_.config->rollout;
   std::vector<SampledAnswer> sampled;
   for (Rollout& rollout : rollouts) {
     rollout.text.tokens = std::ssize(rollout.completion);
     sampled.push_back(rollout.text);
+    if (turns_) sampled.back().judged = rollout.rewards.at(WeightedReward{WeightedReward::Kind::command}.name());
   }
   const Stopwatch watch;
   const std::vector<std::vector<double>> values = rewards_.values(sampled);
@@ -348,13 +254,15 @@ void Rollouts::reward(std::vector<Rollout>& rollouts) {
       rollouts[first + i].skipped = all_equal(group);
     }
   }
+} catch (const RewardError& error) {
+  failure = error.what();
 }
 
 // Samples the rows that ranks ask for, and returns those that this one asked for, in order; collective. `mine`: the
 // rows that this rank samples, if any rank asks for them. Ranks that divide a model sample them together, and the first
 // of these ranks keeps them; ranks that need each other's weights or experts sample all.
 std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int64_t>& asked,
-                                            const std::vector<int64_t>& mine) {
+                                            const std::vector<int64_t>& mine, std::string& failure) {
   std::string all;
   for (const int64_t row : asked) all += cat(row, '\n');
   const std::vector<std::string> of_ranks = gather_texts(parts_.world, parts_.host, all);
@@ -369,8 +277,9 @@ std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int6
     if (lockstep || std::ranges::binary_search(mine, row)) rows.push_back(row);
   std::ranges::sort(rows);
   rows.erase(std::ranges::unique(rows).begin(), rows.end());
-  std::vector<Rollout> sampled = sample(step, rows);
-  if (!keeps_answers()) return {};
+  const bool keeps = keeps_answers();
+  std::vector<Rollout> sampled = sample(step, rows, keeps ? std::span(asked) : std::span<const int64_t>(), failure);
+  if (!keeps) return {};
   std::erase_if(sampled, [&](const Rollout& rollout) { return !std::ranges::binary_search(asked, rollout.row); });
   return sampled;
 }
@@ -394,12 +303,8 @@ std::vector<Rollout> Rollouts::replace_equal(int64_t step, const std::vector<int
         places.push_back(i);
         asked.push_back(own[i].row + beyond);
       }
-    std::vector<Rollout> others = sample_asked(step, asked, mine);
-    try {
-      reward(others);
-    } catch (const RewardError& error) {
-      failure = error.what();
-    }
+    std::vector<Rollout> others = sample_asked(step, asked, mine, failure);
+    reward(others, failure);
     for (size_t i = 0; i < others.size() && failure.empty(); ++i) {
       others[i].row = own[places[i]].row;
       others[i].replaced = time;
@@ -431,13 +336,9 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   const RunConfig& config = *parts_.config;
   parts_.engine.gather_values();
   const std::vector<int64_t> rows = rows_to_sample(consumed);
-  std::vector<Rollout> own = sample_asked(step, rows, rows);
   std::string failure;
-  try {
-    reward(own);
-  } catch (const RewardError& error) {
-    failure = error.what();
-  }
+  std::vector<Rollout> own = sample_asked(step, rows, rows, failure);
+  reward(own, failure);
   const std::vector<Rollout> replaced = replace_equal(step, rows, own, failure);
   for (int64_t i = 0; i < config.rollout.steps_per_generation; ++i)
     write(step + i, consumed + i * rows_of_step(), own, replaced);
@@ -478,7 +379,7 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
   figures_.set(kReward, mean);
   figures_.set(kRewardStd,
                std::sqrt(share([&](const Rollout& one) { return (one.reward - mean) * (one.reward - mean); })));
-  figures_.set(kCompletionLength, share([](const Rollout& one) { return one.completion.size(); }));
+  figures_.set(kCompletionLength, share([](const Rollout& one) { return one.sampled_tokens(); }));
   figures_.set(kEqualGroups, share([](const Rollout& one) { return one.skipped; }));
   figures_.set(kPromptTokensRead, static_cast<double>(std::exchange(prompt_tokens_, 0)));
   figures_.set(kSamplingTime, std::exchange(sampling_s_, 0));
@@ -487,6 +388,13 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
   figures_.set(kEmptyCompletions, share([](const Rollout& one) { return one.text.completion.empty(); }));
   if (parts_.config->rollout.max_num_gen_batches > 1)
     figures_.set(kGenerationBatches, share([](const Rollout& one) { return 1 + one.replaced; }));
+  if (turns_) {
+    figures_.set(kTurns, share([](const Rollout& one) { return one.text.turn; }));
+    figures_.set(kInsertedTokens,
+                 share([](const Rollout& one) { return std::ssize(one.completion) - one.sampled_tokens(); }));
+    figures_.set(kCutByTurns, share([](const Rollout& one) { return one.cut_by_turns; }));
+    figures_.set(kRewrittenAnswers, share([](const Rollout& one) { return one.rewritten; }));
+  }
   if (rewards_.kinds().size() > 1)
     for (const WeightedReward& kind : rewards_.kinds())
       figures_.set(cat("reward_", kind.name()), share([&](const Rollout& one) {

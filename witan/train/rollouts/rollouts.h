@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,50 +17,12 @@
 #include "witan/report/events/step_scalars.h"
 #include "witan/train/data/run_data.h"
 #include "witan/train/rollouts/answer_rewards.h"
+#include "witan/train/rollouts/rollout.h"
+#include "witan/train/rollouts/turn_template.h"
+#include "witan/train/rollouts/turns.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
-
-// A sampled answer to the prompt of a sample.
-struct Rollout {
-  int64_t row = 0;
-  std::vector<int32_t> prompt, completion;  // the completion with its end-of-turn token, if it has one
-  std::vector<float> logprobs;              // of the completion's tokens, under the weights that sampled them
-  std::vector<int32_t> routes = {};         // [tokens but the last, routers, K], with router_replay
-  bool ended = false;                       // by an end token or stop string, rather than by its length
-  SampledAnswer text = {};
-  double reward = 0, advantage = 0;
-  std::map<std::string, double> rewards = {};  // by kind, without their weights
-  int64_t replaced = 0;                        // prompts before this one, whose answers had equal rewards
-  bool skipped = false;                        // all rewards of its group are equal
-  bool discarded = false;                      // and another prompt has taken its place: it is in no batch
-
-  // A line of RUN/rollouts (docs/formats/rollouts.md).
-  std::string to_line() const;
-  static Rollout of_line(std::string_view line, std::string_view where);
-};
-
-// A micro-batch of rows that are one rollout each; tokens of skipped ones do not count. The columns are those of
-// make_policy_objective(). Throws DataError if one is longer than seq_length + 1.
-Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
-
-// The argument of StepRoutes::replay() for the rows of a rank: [routers, micro-batches, T, K]. Padding
-// has any experts. Throws DataError if a rollout has other routes than its tokens need.
-std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
-
-// Whether all ranks sample all rows together, since each needs the others' weights or experts. Otherwise the
-// context-parallel ranks of a data-parallel rank divide the prompts of its rows, and the tensor-parallel ranks and
-// pipeline stages of each of them sample together.
-bool samples_in_lockstep(const RunConfig& config);
-
-// What ends an answer before its greatest length.
-struct AnswerEnds {
-  std::vector<int32_t> tokens;
-  std::vector<std::string> strings;  // rollout.stop_strings
-};
-
-// In a dry run: the largest steps that sampling makes.
-void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups, const RunConfig& config);
 
 // Checks that all conversations have a prompt that fits: throws DataError if one begins with its only answer, or if
 // some are drawn, since they have an earlier answer, but their last answer begins beyond a sample's sequence_length + 1
@@ -78,7 +42,8 @@ class Rollouts {
     Stream& host;
     AnswerEnds ends;
   };
-  explicit Rollouts(Parts parts) : parts_(std::move(parts)), rewards_(parts_.config->rollout) {}
+  // Throws ConfigError for a chat template that conversations cannot be sampled with.
+  explicit Rollouts(Parts parts);
 
   // Collective: this rank's micro-batches of `step` (from 1), whose first row is `consumed`. At the first of
   // steps_per_generation steps it samples the answers of all of them, and rank 0 writes them to RUN/rollouts; a run
@@ -110,9 +75,13 @@ class Rollouts {
   // Whether this rank rewards and writes the rows that it samples, perhaps together with other ranks.
   bool keeps_answers() const;
   bool writes_unfinished() const;
-  std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
-  void reward(std::vector<Rollout>& rollouts);
-  std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine);
+  std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows, std::span<const int64_t> asks,
+                              std::string& failure);
+  RoundCosts sample_rows(const Sampling& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks,
+                         std::string& failure, const OnAnswer& on_change);
+  void reward(std::vector<Rollout>& rollouts, std::string& failure);
+  std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine,
+                                    std::string& failure);
   std::vector<Rollout> replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,
                                      std::string& failure);
   void generate(int64_t step, int64_t consumed);
@@ -122,6 +91,7 @@ class Rollouts {
 
   Parts parts_;
   AnswerRewards rewards_;
+  std::optional<TurnTemplate> turns_;  // with max_turns above 1
   StepScalars figures_;
   std::vector<int32_t> routes_;
   int64_t prompt_tokens_ = 0;              // that were read for the answers of the next step's summary

@@ -1,6 +1,7 @@
 #include "witan/train/rollouts/sampling.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -28,33 +29,46 @@ StateSize state_size(const RunConfig& config) {
   return {.rows = std::max<int64_t>(2, answers_at_once(config)), .positions = config.data.seq_length + 1};
 }
 
+// Answers must not depend on which states are still there, so that a run which was killed continues to the same bits.
 GenerationMode mode_of(const RunConfig& config, const Groups& groups) {
+  const bool plain = config.rollout.cache.kv_cache_dtype == "auto" && config.rollout.cache.cache_mla_latents != "true";
   return {.repeatable = config.parallel.batch_invariant_mode,
+          .reuse_prefixes = plain,
           .pipeline = &groups.of(Axis::pipeline),
           .cache = config.rollout.cache};
 }
 
-// Rollouts with the same prompt.
-using SamePrompt = std::span<Rollout>;
+// Rollouts that begin with the same prompt, or one that goes on.
+using SamePrompt = std::span<Rollout* const>;
+
+std::vector<int32_t> tokens_before(const Rollout& rollout) {
+  std::vector<int32_t> tokens = rollout.prompt;
+  tokens.insert(tokens.end(), rollout.completion.begin(), rollout.completion.end());
+  return tokens;
+}
 
 // Longest prompts first: those that are read together have similar lengths, and the longest texts do not come last.
-std::vector<SamePrompt> by_prompt(std::vector<Rollout>& rollouts, int64_t size) {
+std::vector<SamePrompt> by_prompt(const std::vector<Rollout*>& rollouts, int64_t size) {
   std::vector<SamePrompt> groups;
   for (size_t first = 0, next = 0; first < rollouts.size(); first = next) {
-    const auto same = [&](const Rollout& other) { return other.row / size == rollouts[first].row / size; };
-    while (next < rollouts.size() && same(rollouts[next])) ++next;
+    const auto same = [&](const Rollout& other) {
+      return other.row / size == rollouts[first]->row / size && other.completion.empty() &&
+             rollouts[first]->completion.empty();
+    };
+    do ++next;
+    while (next < rollouts.size() && same(*rollouts[next]));
     groups.push_back(SamePrompt(rollouts).subspan(first, next - first));
   }
-  std::ranges::stable_sort(groups, std::ranges::greater(),
-                           [](SamePrompt group) { return group.front().prompt.size(); });
+  std::ranges::stable_sort(groups, std::ranges::greater(), [](SamePrompt group) {
+    return group.front()->prompt.size() + group.front()->completion.size();
+  });
   return groups;
 }
 
 GenerationRequest request_of(const Rollout& rollout, const RunConfig& config, const Tokenizer& tokenizer) {
-  GenerationRequest request{rollout.prompt, {}, /*top_logprobs=*/0};
+  GenerationRequest request{tokens_before(rollout), {}, /*top_logprobs=*/0};
   request.options.vocab_size = tokenizer.vocab_size();
-  request.options.max_tokens = std::min(config.rollout.max_completion_length,
-                                        config.data.seq_length + 1 - static_cast<int64_t>(rollout.prompt.size()));
+  request.options.max_tokens = rollout.room(config);
   return request;
 }
 
@@ -74,17 +88,20 @@ class Answer {
     return !shown_->stopped();
   }
 
-  Rollout& finish(Generation& generation) {
-    rollout_.routes = std::move(generation.routes);
+  // Earlier answers keep the routes with which they were sampled, though their tokens may have been read again.
+  Rollout& finish(const Generation& generation) {
+    const auto known = std::min(rollout_.routes.size(), generation.routes.size());
+    rollout_.routes.insert(rollout_.routes.end(), generation.routes.begin() + static_cast<ptrdiff_t>(known),
+                           generation.routes.end());
+    const size_t before = rollout_.completion.size();
     for (const GeneratedToken& token : generation.tokens) {
       rollout_.completion.push_back(token.token);
       rollout_.logprobs.push_back(token.logprob.value());
     }
     rollout_.ended = generation.finish == Finish::stopped_by_caller;
-    const bool by_string = shown_ && shown_->stopped();
-    const auto written =
-        std::span(rollout_.completion).first(rollout_.completion.size() - (rollout_.ended && !by_string ? 1 : 0));
-    rollout_.text.completion = shown_ ? text_ + shown_->flush() : tokenizer_.decode(written);
+    const auto written = std::span(rollout_.completion).subspan(before);
+    rollout_.text.completion =
+        shown_ ? text_ + shown_->flush() : tokenizer_.decode(written.first(written.size() - (rollout_.ended ? 1 : 0)));
     return rollout_;
   }
 
@@ -125,32 +142,40 @@ void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups,
   batch.rehearse();
 }
 
-int64_t sample_rollouts(const Sampling& with, std::vector<Rollout>& rollouts, const OnAnswer& on_answer) {
-  const RunConfig& config = with.config;
-  const TraceContextScope trace_context(with.stream, TraceContext::Phase::sample);
-  GenerationMode mode = mode_of(config, with.groups);
-  mode.routes = with.routes;
-  GenerationBatch batch(with.stream, with.model, state_size(config), mode);
+RolloutSampler::RolloutSampler(const Sampling& with)
+    : with_(with), batch_(with.stream, with.model, state_size(with.config), [&] {
+        GenerationMode mode = mode_of(with.config, with.groups);
+        mode.routes = with.routes;
+        return mode;
+      }()) {}
+
+int64_t RolloutSampler::sample(const std::vector<Rollout*>& rollouts, const OnAnswer& on_answer) {
+  const RunConfig& config = with_.config;
+  const TraceContextScope trace_context(with_.stream, TraceContext::Phase::sample);
   const std::vector<SamePrompt> prompts = by_prompt(rollouts, config.rollout.num_generations);
-  std::vector<Answer> answers;  // by number in the batch
-  const auto goes_on = [&](size_t number, const GeneratedToken& token) { return answers[number].goes_on(token.token); };
+  std::map<size_t, Answer> answers;  // by number in the batch
+  const auto goes_on = [&](size_t number, const GeneratedToken& token) {
+    return answers.at(number).goes_on(token.token);
+  };
   int64_t read = 0;
   auto next = prompts.begin();
-  while (next != prompts.end() || !batch.idle()) {
+  while (next != prompts.end() || !batch_.idle()) {
     for (int64_t begun = 0; begun < config.train.micro_batch_size && next != prompts.end(); ++begun, ++next) {
-      if (!batch.has_room(next->size())) break;
+      if (!batch_.has_room(next->size())) break;
       std::vector<uint64_t> seeds;
-      for (Rollout& rollout : *next) {
-        seeds.push_back(Philox::stream_of(cat("rollout ", config.train.seed, ' ', rollout.row)));
-        answers.emplace_back(rollout, with.tokenizer, with.ends);
-      }
-      batch.admit_group(request_of(next->front(), config, with.tokenizer), seeds);
+      for (const Rollout* rollout : *next)
+        seeds.push_back(Philox::stream_of(cat("rollout ", config.train.seed, ' ', rollout->row)));
+      size_t number = batch_.admit_group(request_of(*next->front(), config, with_.tokenizer), seeds);
+      for (Rollout* rollout : *next) answers.try_emplace(number++, *rollout, with_.tokenizer, with_.ends);
     }
-    batch.step(goes_on);
-    for (auto& [number, generation] : batch.take_finished()) {
-      const Rollout& rollout = answers[number].finish(generation);
-      read += static_cast<int64_t>(rollout.prompt.size()) - generation.cached_prompt_tokens;
+    batch_.step(goes_on);
+    for (const auto& [number, generation] : batch_.take_finished()) {
+      const auto answer = answers.find(number);
+      Rollout& rollout = answer->second.finish(generation);
+      read += std::ssize(rollout.prompt) + std::ssize(rollout.completion) - std::ssize(generation.tokens) -
+              generation.cached_prompt_tokens;
       if (on_answer) on_answer(rollout);
+      answers.erase(answer);
     }
   }
   return read;

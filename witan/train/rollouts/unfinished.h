@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "witan/base/files/growing_file.h"
-#include "witan/train/rollouts/rollouts.h"
+#include "witan/model/transformer.h"
+#include "witan/train/rollouts/rollout.h"
 
 namespace witan {
 
