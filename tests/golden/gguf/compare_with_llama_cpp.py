@@ -3,8 +3,8 @@
 
 `compare_with_llama_cpp.py WITAN FOLDER [NAME ...]`: of each architecture makes a random model of 300 tokens in FOLDER,
 imports it (WITAN import), exports it (WITAN export --format gguf), loads the file in llama.cpp, and compares 40 tokens
-after a prompt of 8 (of deepseek_v4 150, so that there are entries of 128 tokens); imports the file again and exports a
-Hugging Face folder, whose weights must be the first ones, or those of the text decoder.
+after a prompt of 8; imports the file again and exports a Hugging Face folder, whose weights must be the first ones, or
+those of the text decoder.
 Run with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (the models of LATER: 5.24.0), safetensors 0.8.0,
 xllamacpp 2026.10.11549.
 """
@@ -72,15 +72,6 @@ LATER = {
         mlp_layer_types=["dense", "sparse", "sparse", "sparse"], linear_num_heads=4, linear_head_dim=32,
         linear_conv_kernel_dim=4, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24, num_experts=8,
         num_experts_per_token=3, num_shared_experts=2, moe_intermediate_size=32, num_expert_group=4, topk_group=2)),
-    "deepseek_v4": ("DeepseekV4", dict(
-        {k: v for k, v in COMMON.items() if k not in ("num_hidden_layers", "intermediate_size")}, num_hidden_layers=3,
-        num_key_value_heads=1, head_dim=64, q_lora_rank=32, o_groups=2, o_lora_rank=32, max_position_embeddings=256,
-        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
-        sliding_window=16, index_n_heads=16, index_head_dim=64, index_topk=4, partial_rotary_factor=0.5,
-        rope_parameters=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
-                             original_max_position_embeddings=64), mlp_layer_types=["hash_moe", "moe", "moe"],
-        n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=32, swiglu_limit=0.5,
-        hc_mult=4, hc_sinkhorn_iters=5)),
     "qwen2_5_vl": ("Qwen2_5_VL", dict(
         text_config=dict(COMMON, use_sliding_window=False,
                          rope_parameters=dict(rope_type="default", rope_theta=1e5, mrope_section=[4, 2, 2])),
@@ -111,8 +102,6 @@ def witan(*args):
 def randomise(model):
     generator = torch.Generator().manual_seed(7)
     for name, tensor in [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if "correction" in n)]:
-        if not tensor.is_floating_point():
-            continue
         noise = torch.randn(tensor.shape, generator=generator) * (0.2 if tensor.dim() > 1 else 0.3)
         tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
 
@@ -131,7 +120,7 @@ def transformers_tokens(model, prompt):
 def llama_cpp_tokens(path, prompt):
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx, params.n_gpu_layers, params.cpuparams.n_threads, params.warmup = 512, 0, 1, False
+    params.n_ctx, params.n_gpu_layers, params.cpuparams.n_threads, params.warmup = 128, 0, 1, False
     params.cpuparams_batch.n_threads = params.n_parallel = 1
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # it rounds to float16
@@ -186,7 +175,7 @@ def compare(name):
     # Files hold -exp(A_log), of which the logarithm is the same but for rounding.
     same = one.keys() == two.keys() and all(
         torch.allclose(one[k], two[k], rtol=1e-6) if k.endswith("A_log") else torch.equal(one[k], two[k]) for k in one)
-    prompt = [40 + 11 * i % 250 for i in range(150 if name == "deepseek_v4" else 8)]
+    prompt = [40, 51, 62, 73, 84, 95, 106, 117]
     expected, found = transformers_tokens(model, prompt), llama_cpp_tokens(FOLDER / f"{name}.gguf", prompt)
     equal = next((i for i, (a, b) in enumerate(zip(expected, found)) if a != b), len(expected))
     print(f"{name:18} {equal} of {TOKENS} tokens equal, {len(set(expected))} different ones; "
