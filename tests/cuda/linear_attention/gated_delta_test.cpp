@@ -370,6 +370,7 @@ TEST_F(GatedDeltaTwins, ChunkStepsHaveTheBitsOfTheForward) {
   for (const DType dtype : kDTypes)
     for (const Rule& rule : kRules) {
       const DeltaHeads& heads = rule.heads;
+      if (!fits(heads, dtype)) continue;
       const Tensor qkv = values_of({1, S, heads.channels()}, dtype, "qkv").gpu,
                    g = numbers({1, S, rule.decays()}, dtype, "g", usual_decay).gpu,
                    beta = strengths({1, S, heads.values}, dtype).gpu;

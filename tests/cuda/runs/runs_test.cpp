@@ -183,6 +183,7 @@ TEST_F(RunsOnGpus, ResumeOnTheCpuAndOnOtherRanks) {
 }
 
 // A policy is trained on the log probabilities that sampling records: in batch-invariant mode with the same bits.
+// Rewards differ whatever is sampled, so that every step trains.
 TEST_F(RunsOnGpus, SampleWithTheLogProbabilitiesOfTraining) {
   std::ofstream rows(own_ / "chats.jsonl");
   for (int i = 0; i < 60; ++i)
@@ -224,7 +225,9 @@ TEST_F(RunsOnGpus, SampleWithTheLogProbabilitiesOfTraining) {
                  "--rollouts",
                  "true",
                  "--reward",
-                 "length",
+                 "command",
+                 "--reward-command",
+                 "awk '{print NR % 3}'",
                  "--num-generations",
                  "4",
                  "--max-completion-length",
