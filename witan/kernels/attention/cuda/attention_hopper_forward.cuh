@@ -80,8 +80,9 @@ struct HopperRing {
   __device__ __forceinline__ void wait_full(int kind, unsigned step) const {
     barrier_wait(full(kind, step), step / F::kStages % 2);
   }
-  // A warp has read the tile.
+  // A warp has read the tile, and its description.
   __device__ __forceinline__ void release(int kind, unsigned step) const {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(empty(kind, step));
   }
   // Runs on one thread.
