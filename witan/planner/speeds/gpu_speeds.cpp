@@ -133,8 +133,8 @@ GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
   // Each wide product is three 16-bit products.
   for (const char* wide : {"wide_linear", "wide_linear_backward_input", "wide_linear_backward_weight"})
     speeds.kernels[wide] = {18 * kMicro, 0.69 / 3 * sheet, 0.82 * gpu.memory_bytes_s};
-  // The gated delta rule with decays of channels: estimated from its instructions.
-  for (const auto& [rule, share] : {std::pair("channel_delta_forward", 0.067), {"channel_delta_backward", 0.056}})
+  // The gated delta rule with decays of channels.
+  for (const auto& [rule, share] : {std::pair("channel_delta_forward", 0.054), {"channel_delta_backward", 0.047}})
     speeds.kernels[rule] = {3 * kMicro, share * sheet, 0.82 * gpu.memory_bytes_s};
   for (const char* grouped : {"grouped_gemm_forward", "grouped_swiglu_forward", "grouped_gemm_backward_input",
                               "grouped_swiglu_backward", "grouped_gemm_backward_weight"})
