@@ -71,13 +71,13 @@ TEST_F(AdapterExports, AdaptersAreTrainedOnARunAndExportedMergedOrSeparately) {
 
 // Published folders of Gemma 4 hold projections of layers that borrow keys and values, which are kept beside the model.
 TEST_F(AdapterExports, TensorsThatNoProgramReadsAreNoHindrance) {
-  train_dense("gemma",
-              words_in("--ranks 1 --num-layers 4 --num-attention-heads 4 --num-query-groups 2 "
-                       "--num-kv-shared-layers 2 --window-size 5,0 --window-attn-skip-freq 2 "
-                       "--kv-channels 10 --window-kv-channels 6 --rotary-proportional true "
-                       "--rotary-percent 0.5 --window-rotary-percent 1 --qk-layernorm true --v-l2-norm true "
-                       "--softmax-scale 1 --embedding-multiplier 5.656854249492381 --swiglu false --geglu true "
-                       "--gelu-tanh true --norm-placement both --layer-scalar true"));
+  train("gemma", words_in("--ranks 1 --num-layers 4 --hidden-size 32 --ffn-hidden-size 32 --tokenizer-vocab-size 300 "
+                          "--num-experts 0 --num-attention-heads 4 --num-query-groups 2 "
+                          "--num-kv-shared-layers 2 --window-size 5,0 --window-attn-skip-freq 2 "
+                          "--kv-channels 10 --window-kv-channels 6 --rotary-proportional true "
+                          "--rotary-percent 0.5 --window-rotary-percent 1 --qk-layernorm true --v-l2-norm true "
+                          "--softmax-scale 1 --embedding-multiplier 5.656854249492381 --swiglu false --geglu true "
+                          "--gelu-tanh true --norm-placement both --layer-scalar true"));
   export_changed(
       "gemma", {"--architecture", "gemma4_text"}, [](Json&) {},
       [](OwnTensors& all) {

@@ -78,7 +78,7 @@ TEST(StepScalars, AreOrderedPerOutput) {
                   "rewritten_answers",  "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
             (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "equal_groups", "policy_entropy", "kl_loss",
-                  "sampling_s", "a_test"}));
+                  "sampling_s", "turns", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "reward", "a_test"}));
 }
 
@@ -122,10 +122,10 @@ TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
                       R"("max_attention_logit":32.0,"reward":64.0,"reward_std":128.0,"completion_length":256.0,)"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("logprob_difference":1048576.0,"kl_loss":2097152.0,"a_test":42.25,"tokens_per_s")"),
+  EXPECT_NE(line.find(R"("logprob_difference":16777216.0,"kl_loss":33554432.0,"a_test":42.25,"tokens_per_s")"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":4194304.0,"exchange_overflows":8388608.0,"skipped")"),
+  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":67108864.0,"exchange_overflows":134217728.0,"skipped")"),
             std::string::npos)
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
@@ -178,7 +178,8 @@ TEST(StepScalars, AppearInLogLines) {
   status.scalars = all_scalars();
   EXPECT_NE(format_train_line(status, 0, false)
                 .find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  equal groups 512.00  "
-                      "entropy 65536.000  KL 2097152.0000  sampling 16384.00 s  test 42.25 units"),
+                      "entropy 1048576.000  KL 33554432.0000  sampling 262144.00 s  turns 8192.00  "
+                      "test 42.25 units"),
             std::string::npos)
       << format_train_line(status, 0, false);
   megatron_log::Interval interval;
