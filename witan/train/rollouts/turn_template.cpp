@@ -51,13 +51,13 @@ TurnTemplate::TurnTemplate(std::shared_ptr<const ConversationFormat> format, std
     throw ConfigError(cat("max_turns: the chat template ", format_->chat.name(),
                           " refuses a user's message: ", error.what(), ": give another one (--chat-template FILE)"));
   }
-  for (const std::string role : {"tool", "user"})
-    if (std::string why = refusal(role); !why.empty()) refused_[role] = std::move(why);
-  const bool usable = refused_.size() < 2;
-  require<ConfigError>(usable, "max_turns above 1: after a tool's result the chat template ", refused_["tool"],
-                       "; after a user's message it ", refused_["user"],
+  const std::string after_tool = refusal("tool"), after_user = refusal("user");
+  require<ConfigError>(after_tool.empty() || after_user.empty(), "max_turns above 1: after a tool's result the chat ",
+                       "template ", after_tool, "; after a user's message it ", after_user,
                        ". Give one that leaves earlier answers as they were sampled (--chat-template FILE), or set "
                        "max_turns = 1");
+  if (!after_tool.empty()) refused_["tool"] = after_tool;
+  if (!after_user.empty()) refused_["user"] = after_user;
 }
 
 // Why messages of this role cannot follow any answer; empty: they can. Thoughts that the prompt has begun end within
