@@ -156,7 +156,7 @@ TEST_F(HfFolders, ChecksShapesAndDtypes) {
   other[norm_] = all_[norm_];
   other[norm_].info.dtype = "I32";
   write_model(folder_.path(), "mixtral", other);
-  EXPECT_THAT(error(), HasSubstr("\"" + norm_ + "\": unsupported dtype I32"));
+  EXPECT_THAT(error(), HasSubstr("\"" + norm_ + "\" is I32: weights are floating-point numbers"));
 }
 
 // A tied model's lm_head is either a copy of the embedding or an error.
