@@ -105,7 +105,7 @@ class SamplingRuns : public RolloutRuns {
   // on the line, answers most.
   RunConfig conversing(const std::string& run) const {
     RunConfig config = rewarded(run);
-    config.data.seq_length = 110;
+    config.data.seq_length = 112;
     config.rollout.max_turns = 3;
     config.rollout.max_completion_length = 60;
     config.rollout.stop_strings = R"(["a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q","r","s","t",)"
