@@ -115,22 +115,13 @@ bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 6> keys = {
       "micro_batch_size", "global_batch_size", "rampup_batch_size", "decrease_batch_size_if_needed", "seed",
       "reference"};
-  constexpr std::array<std::string_view, 16> free = {"recompute_granularity",
-                                                     "recompute_modules",
-                                                     "moe_grouped_gemm",
-                                                     "moe_expert_backend",
-                                                     "moe_pool_factor",
-                                                     "moe_exchange_factor",
-                                                     "moe_token_dispatcher_type",
-                                                     "hidden_dropout",
-                                                     "neftune_noise_alpha",
-                                                     "attention_dropout",
-                                                     "lora_dropout",
-                                                     "valid_data",
-                                                     "moe_shared_expert_overlap",
-                                                     "data_cache_path",
-                                                     "moe_replicated_experts",
-                                                     "fp8_keep_weights"};
+  constexpr std::array<std::string_view, 16> free = {
+      "recompute_granularity",     "recompute_modules", "moe_grouped_gemm",
+      "moe_expert_backend",        "moe_pool_factor",   "moe_exchange_factor",
+      "moe_token_dispatcher_type", "hidden_dropout",    "neftune_noise_alpha",
+      "attention_dropout",         "lora_dropout",      "valid_data",
+      "moe_shared_expert_overlap", "data_cache_path",   "moe_replicated_experts",
+      "fp8_keep_weights"};
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };

@@ -10,8 +10,8 @@
 
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/hopper.cuh"
-#include "witan/kernels/grouped/cuda/gathered_pieces.h"
 #include "witan/kernels/common/cuda/wgmma.cuh"
+#include "witan/kernels/grouped/cuda/gathered_pieces.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan::kernels::cuda {

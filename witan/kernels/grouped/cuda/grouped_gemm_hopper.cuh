@@ -8,9 +8,9 @@
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/hopper.cuh"
 #include "witan/kernels/common/cuda/tensor_map.h"
+#include "witan/kernels/common/cuda/wgmma.cuh"
 #include "witan/kernels/grouped/cuda/grouped_gather.cuh"
 #include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
-#include "witan/kernels/common/cuda/wgmma.cuh"
 
 namespace witan::kernels::cuda {
 
