@@ -11,7 +11,7 @@ function call(name, x, y) {
 function any(least, most) { return least + int((most - least + 1) * rand()) }
 BEGIN {
   srand(3)
-  for (row = 0; row < 4000; ++row) {
+  for (row = 0; row < 20000; ++row) {
     for (i = 1; i <= 3; ++i) n[i] = any(0, 9)
     question = message("user", n[1] "+" n[2] "*" n[3])
     if (!guesses) {
