@@ -66,8 +66,8 @@ int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& reque
   return same;
 }
 
-// What is reusable of each free row. The stages of a pipeline hold other layers, whose states may be continued from
-// fewer tokens: all take the fewest.
+// The negative of reusable() for each free row. Stages of a pipeline hold different layers, whose states may be
+// continued from different numbers of tokens: all take the fewest, found as the largest negative.
 std::vector<int64_t> GenerationBatch::reusable_of_rows(const GenerationRequest& request) {
   std::vector<float> negative;
   for (const Row& row : free_) negative.push_back(-static_cast<float>(reusable(row, request)));

@@ -1,4 +1,4 @@
-// Which tensors a file holds, and in which types: heads of tied models, blocks, and vectors in float32.
+// Files hold the tensors that llama.cpp asks for, in the right types: heads of tied models, blocks, vectors in float32.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -232,7 +232,7 @@ TEST_F(CudaAttention, ARowHasTheSameBitsInCallsOfManyRowsAndOfFew) {
           }
 }
 
-// What follows the keys that a cache holds may be anything.
+// A cache may hold anything, NaN too, behind its keys.
 TEST_F(CudaAttention, ManyRowsReadNothingBehindTheirKeys) {
   const int64_t past = 77;
   for (const int64_t hd : {64, 128}) {

@@ -31,7 +31,7 @@ struct Share {
   double probability;
 };
 
-// What is kept, in the order of the draw, in float64: sorted as a whole, filtered one after the other.
+// Returns the kept tokens in the order of the draw: all are sorted, then each filter is applied, in float64.
 std::vector<Share> kept_by(const SamplingFilters& filters, const std::vector<float>& logits) {
   const double top = *std::ranges::max_element(logits);
   std::vector<Share> all;

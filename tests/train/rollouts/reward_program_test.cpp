@@ -75,7 +75,7 @@ TEST(RewardProgram, RepliesToTurnsWithMessages) {
     EXPECT_TRUE(all[i].messages.empty());
   }
   EXPECT_EQ(all[4].messages, (std::vector<std::string>{R"({"role": "tool", "content": "5"})"}));
-  // What it reads.
+  // The program is given these lines.
   const test::TempFolder folder;
   const std::string read = (folder / "read").string();
   replies(cat("tee ", read, " | while read line; do echo 1; done"), {turn("a", "1", true)});

@@ -62,7 +62,7 @@ TEST_F(TurnRuns, KeepWhatWasSampledAndInsertTheRest) {
   EXPECT_EQ(figures("turns", "logprob_difference"), std::vector<double>{0});
 }
 
-// What is inserted has no gradient, whatever stands for its log probability and advantage, but later answers read it.
+// Inserted tokens have no gradient, whatever their log probabilities and advantages are, but later answers read them.
 TEST_F(TurnRuns, TrainOnSampledTokensAlone) {
   RunConfig config = conversing("turns");
   config.model.vocab_size = 259;
@@ -89,7 +89,7 @@ TEST_F(TurnRuns, SampleWithTheLogProbabilitiesOfTraining) {
     run(config);
     EXPECT_GT(figures(name, "turns")[0], 1.5);
     EXPECT_EQ(figures(name, "logprob_difference"), (std::vector<double>{0, 0}));
-    // Where states are gone, conversations are read again, to the same answers.
+    // Conversations whose states are gone are read again, and have the same answers.
     config.train.run = "read again, " + name;
     config.rollout.rollout_batch_size = 3;
     run(config);

@@ -33,7 +33,7 @@ struct RewardProgram {
 // much, each time that it is run; it is killed then, with all processes that it started in its group.
 std::vector<double> run_reward_program(const RewardProgram& program, const std::vector<SampledAnswer>& sampled);
 
-// What a program writes for an answer within a conversation: its reward, or what the conversation goes on with.
+// A program's reply to an answer: its reward, or the next messages of the conversation.
 struct ProgramReply {
   std::optional<double> reward;
   std::vector<std::string> messages = {};  // JSON objects as normal_message() has them; empty: the conversation ends

@@ -257,7 +257,7 @@ void RandomModel::draw_activation() {
   maybe(0.1, "glu_activation_scale", {"1.7"});
 }
 
-// What lets layers read more than one residual stream.
+// Draws the keys that let layers read more than one residual stream.
 void RandomModel::draw_joined_layers() {
   if (!config_.model.mamba.any()) {
     if (chance(0.1)) set("value_embedding_freq", chance(0.5) ? some_layers() : numbers_of_layers({"1"}));

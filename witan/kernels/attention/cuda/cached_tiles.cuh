@@ -141,7 +141,7 @@ struct TokenBlock {
   }
 };
 
-// What a warp sums of its channels. Rows of the tile are heads; those of a lane are g and, if kHalves is 2, g + 8.
+// A warp's sums of its channels. Rows of the tile are heads; those of a lane are g and, if kHalves is 2, g + 8.
 template <class T, int D, bool kAlone, int kHalves>
 struct TokenSums {
   using F = TokenTile<D, kAlone>;

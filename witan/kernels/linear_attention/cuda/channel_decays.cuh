@@ -20,7 +20,7 @@ struct ChannelGamma {
   float* at;
 
   __device__ float* row(int i) const { return at + i * kRow; }
-  // Of channels d to d + 1; d is even.
+  // Reads channels d and d + 1; d is even.
   __device__ float2 pair(int i, int d) const { return *reinterpret_cast<const float2*>(row(i) + d); }
 
   // Copies g of a head: 0 beyond the chunk's L tokens and dk channels. Called by kThreads threads.
@@ -50,7 +50,7 @@ __device__ __forceinline__ uint32_t scaled_pair(uint32_t x, const float2& by) {
   return pack_pair<Bf16>(values.x * by.x, values.y * by.y);
 }
 
-// Of left_operand(), whose rows are tokens i: times e^(γ[i] - γ[r]).
+// Multiplies left_operand(), whose rows are tokens i, by e^(γ[i] - γ[r]).
 template <int kColumns, class Gamma>
 __device__ __forceinline__ FragmentA grown_left(const SharedTile<kColumns>& x, const Gamma& gamma, int row, int d,
                                                 int r) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ FragmentA grown_left(const SharedTile<kColumns>& x, c
   }
   return out;
 }
-// Of right_transposed(), whose columns are tokens j: times e^(γ[r] - γ[j]).
+// Multiplies right_transposed(), whose columns are tokens j, by e^(γ[r] - γ[j]).
 template <int kColumns, class Gamma>
 __device__ __forceinline__ FragmentPair left_right_transposed(const SharedTile<kColumns>& x, const Gamma& gamma,
                                                               int row, int d, int r) {
