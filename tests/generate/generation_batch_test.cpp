@@ -2,174 +2,25 @@
 
 #include <cmath>
 
+#include "generate/generation_support.h"
 #include "support/message_of.h"
-#include "support/model_variants.h"
-#include "support/module.h"
 
 namespace witan {
 namespace {
 
 using testing::Alone;
+using testing::architectures;
+using testing::base_config;
+using testing::gpt_oss_config;
+using testing::logprobs_of;
 using testing::Rank;
+using testing::request_of;
+using testing::requests_of;
+using testing::SmallBatch;
+using testing::text_of;
+using testing::Tokens;
+using testing::trained_logprobs;
 using testing::values;
-using Tokens = std::vector<int32_t>;
-
-ModelConfig base_config(const std::string& dtype, int64_t experts = 0) {
-  ModelConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 24;
-  config.vocab_size = 50;
-  config.init_method_std = 0.5;
-  config.dtype = dtype;
-  config.mlp.ffn_hidden_size = 20;
-  config.moe.num_experts = experts;
-  return config;
-}
-
-ModelConfig latent_config(const std::string& dtype) {
-  ModelConfig config = base_config(dtype, 4);
-  testing::add_latent_attention(config, {.q_rank = 7, .kv_rank = 10, .head = 6, .rotated_head = 4, .value_head = 5});
-  testing::add_stretched_positions(config);
-  return config;
-}
-
-ModelConfig gpt_oss_config(const std::string& dtype) {
-  ModelConfig config = base_config(dtype, 4);
-  testing::add_gpt_oss_features(config, "6,0");
-  testing::add_stretched_positions(config);
-  return config;
-}
-
-ModelConfig grouped_router_config(const std::string& dtype) {
-  ModelConfig config = base_config(dtype, 8);
-  testing::add_grouped_router(config, "[0,1]", 12);
-  config.moe.moe_router_topk_scaling_factor = 2.5;
-  return config;
-}
-
-ModelConfig learned_config(const std::string& dtype) {
-  ModelConfig config = base_config(dtype);
-  config.add_bias_linear = true;
-  config.norm.normalization = "LayerNorm";
-  config.norm.norm_bias = true;
-  config.mlp.swiglu = false;
-  config.attention.position_embedding_type = "learned_absolute";
-  config.attention.max_position_embeddings = 90;
-  return config;
-}
-
-std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string& dtype) {
-  std::vector<std::pair<std::string, ModelConfig>> all = {{"dense", base_config(dtype)},
-                                                          {"experts", base_config(dtype, 4)},
-                                                          {"latent", latent_config(dtype)},
-                                                          {"gpt-oss", gpt_oss_config(dtype)},
-                                                          {"groups", grouped_router_config(dtype)},
-                                                          {"learned positions", learned_config(dtype)}};
-  const auto add = [&](const std::string& name, ModelConfig config) -> ModelConfig& {
-    return all.emplace_back(name, std::move(config)).second;
-  };
-  ModelConfig& olmoe = add("full-width norms", base_config(dtype, 4));
-  olmoe.attention.qk_layernorm = olmoe.attention.qk_layernorm_full_width = true;
-  olmoe.attention.clip_qkv = 1.5;
-  olmoe.norm_placement = "post";
-  ModelConfig& qwen = add("head norms", base_config(dtype, 4));
-  qwen.attention.qk_layernorm = true;
-  qwen.norm_placement = "both";
-  qwen.attention.kv_channels = 10;
-  qwen.attention.num_query_groups = 1;
-  ModelConfig& windows = add("windows", base_config(dtype, 4));
-  windows.attention.window_size = "4,0";
-  windows.attention.v_head_dim = 9;
-  windows.attention.num_query_groups = 4;
-  ModelConfig& olmo3 = add("windows that rotate apart", base_config(dtype));
-  olmo3.attention.qk_layernorm = olmo3.attention.qk_layernorm_full_width = true;
-  olmo3.norm_placement = "post";
-  olmo3.attention.window_size = "4,0";
-  olmo3.attention.window_attn_skip_freq = "2";
-  olmo3.attention.rope_scaling_type = "yarn";
-  olmo3.attention.rotary_scaling_factor = 4;
-  olmo3.attention.original_max_position_embeddings = 16;
-  olmo3.attention.window_rope_scaling = false;
-  ModelConfig& gemma4 = add("heads of two sizes", base_config(dtype, 4));
-  testing::add_gemma4_features(gemma4, "4,0");
-  testing::add_small_gemma4_features(add("borrowed keys, embeddings for layers", base_config(dtype, 4)), "4,0");
-  ModelConfig& joined = add("joined layers", base_config(dtype));
-  joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
-  joined.logit_soft_cap = 8;
-  joined.attention.qk_l2_norm = true;
-  ModelConfig& mixed = add("running means beside windows", base_config(dtype, 4));
-  mixed.num_layers = 3;
-  mixed.attention.window_size = "4,0";
-  testing::give_running_means(mixed, {0, 2}, 20);
-  ModelConfig& none = add("a layer without attention", base_config(dtype));
-  none.attention.no_attention_freq = "[0,1]";
-  ModelConfig& sparse = add("sparse attention", latent_config(dtype));
-  testing::add_sparse_attention(sparse);
-  testing::add_compressed_attention(add("compressed attention", base_config(dtype, 4)));
-  testing::add_residual_streams(add("parallel residual streams", base_config(dtype, 4)));
-  testing::add_linear_attention(add("Gated DeltaNet", base_config(dtype, 4)));
-  testing::add_hybrid_olmo(add("OLMo Hybrid", base_config(dtype)));
-  testing::add_hybrid_layers(add("Mamba-2", base_config(dtype, 4)));
-  testing::add_short_convolutions(add("short convolutions", base_config(dtype, 4)));
-  return all;
-}
-
-GenerationRequest request_of(const Tokens& prompt, int64_t max_tokens, double temperature, uint64_t seed) {
-  GenerationRequest request;
-  request.prompt = prompt;
-  request.options.max_tokens = max_tokens;
-  request.options.sampler.temperature = temperature;
-  request.options.sampler.seed = seed;
-  request.top_logprobs = 0;
-  request.prompt_logprobs = true;
-  return request;
-}
-
-// Prompts shorter and longer than a window and than a tile of keys or a chunk of a recurrence, also while they are
-// continued.
-std::vector<GenerationRequest> requests_of(int64_t max_tokens = 9) {
-  std::vector<GenerationRequest> requests;
-  uint64_t seed = 3;
-  for (const int64_t length : {5, 1, 70, 13, 60}) {
-    Tokens prompt;
-    for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * i * 7 + length) % 50));
-    requests.push_back(request_of(prompt, max_tokens, 1.5, seed++));
-  }
-  return requests;
-}
-
-// The log probabilities that training computes for a text: the negative loss of each token but the first.
-std::vector<float> trained_logprobs(Rank& rank, Transformer& model, const Tokens& text) {
-  const auto T = static_cast<int64_t>(text.size());
-  Tokens positions, targets(text.begin() + 1, text.end());
-  for (int32_t t = 0; t < T; ++t) positions.push_back(t);
-  targets.push_back(0);
-  Tape tape(rank.stream);
-  ModelOutput out =
-      model.forward(tape, {rank.tensor<int32_t>({1, T}, text), {rank.tensor<int32_t>({1, T}, positions), {}}});
-  const Tensor weights = rank.stream.empty({T}, accumulator(out.logits.dtype()));
-  dispatch_floating(weights.dtype(), [&]<class A>() { std::ranges::fill(weights.span<A>(), A(1.0f)); });
-  const auto losses = values(
-      model.loss(tape, std::move(out.logits), rank.tensor<int32_t>({T}, targets), weights, ops::LossGradient::one)
-          .token_losses);
-  std::vector<float> logprobs;
-  for (int64_t t = 0; t + 1 < T; ++t) logprobs.push_back(-static_cast<float>(losses[size_t(t)]));
-  return logprobs;
-}
-
-Tokens text_of(const GenerationRequest& request, const witan::Generation& generation) {
-  Tokens text = request.prompt;
-  for (const GeneratedToken& token : generation.tokens) text.push_back(token.token);
-  return text;
-}
-
-std::vector<float> logprobs_of(const witan::Generation& generation) {
-  std::vector<float> logprobs;
-  for (size_t i = 1; i < generation.prompt.size(); ++i) logprobs.push_back(generation.prompt[i].logprob.value());
-  for (const GeneratedToken& token : generation.tokens) logprobs.push_back(token.logprob.value());
-  return logprobs;
-}
-
 TEST(GenerationBatch, LogprobsHaveTheBitsOfTraining) {
   for (const std::string dtype : {"float32", "bfloat16"})
     for (const auto& [name, config] : architectures(dtype)) {
@@ -211,18 +62,6 @@ std::vector<SamplerOptions> mixed_options() {
           {.temperature = 1.2, .top_p = 0.7, .repetition_penalty = 1.5},
           {.temperature = 2, .top_k = 20, .top_p = 0.9, .min_p = 0.05, .seed = 7}};
 }
-
-class SmallBatch : public ::testing::Test {
- protected:
-  std::vector<witan::Generation> all(const std::vector<GenerationRequest>& requests,
-                                     const GenerationBatch::OnToken& on_token = {}) {
-    return generate(rank_.stream, model_, requests, on_token);
-  }
-
-  Rank rank_;
-  Alone alone_;
-  Transformer model_{rank_.stream, base_config("float32", 4), 8, alone_};
-};
 
 TEST_F(SmallBatch, TextsHaveTheirOwnOptions) {
   auto requests = requests_of(12);
@@ -420,111 +259,6 @@ TEST_F(SmallBatch, CountPenaltiesCoverGeneratedTokensOnly) {
   request.options.sampler.logit_bias = {{7, 1e9}};
   const witan::Generation sevens = all({request})[0];
   for (const GeneratedToken& token : sevens.tokens) EXPECT_EQ(token.token, 7);
-}
-
-// A conversation: each prompt is the previous text and a little more.
-GenerationRequest next_question(const GenerationRequest& request, const witan::Generation& answer, int32_t more) {
-  GenerationRequest next = request;
-  next.prompt = text_of(request, answer);
-  for (int32_t i = 0; i < more; ++i) next.prompt.push_back((7 * i + more) % 50);
-  return next;
-}
-
-witan::Generation finish(GenerationBatch& batch, const GenerationRequest& request) {
-  const size_t number = batch.admit(request);
-  while (!batch.idle()) batch.step();
-  auto finished = batch.take_finished();
-  EXPECT_EQ(finished.size(), 1u);
-  EXPECT_EQ(finished.at(0).first, number);
-  return std::move(finished.at(0).second);
-}
-
-// Texts are longer than windows and their ring buffers.
-TEST(GenerationBatch, ReusedKeysAndValuesHaveTheBitsOfRecomputedOnes) {
-  for (const auto& [name, config] : architectures("bfloat16")) {
-    SCOPED_TRACE(name);
-    Rank rank(2);
-    Alone alone;
-    Transformer model(rank.stream, config, 8, alone);
-    GenerationBatch batch(rank.stream, model, {1, 90});
-    GenerationRequest request = request_of({3, 17, 0, 40, 3}, 6, 1.5, 3);
-    request.prompt_logprobs = false;
-    int64_t known = 0;  // tokens of the prompt that the previous text had, except its last one, which was not read
-    for (const int32_t more : {4, 11, 1, 20}) {
-      const witan::Generation kept = finish(batch, request);
-      const witan::Generation fresh = generate(rank.stream, model, std::span(&request, 1))[0];
-      EXPECT_EQ(text_of(request, kept), text_of(request, fresh)) << request.prompt.size();
-      EXPECT_EQ(logprobs_of(kept), logprobs_of(fresh)) << request.prompt.size();
-      EXPECT_EQ(fresh.cached_prompt_tokens, 0);
-      EXPECT_EQ(kept.cached_prompt_tokens, known);
-      known = static_cast<int64_t>(text_of(request, kept).size()) - 1;
-      request = next_question(request, kept, more);
-    }
-  }
-}
-
-TEST_F(SmallBatch, ReusesTheLongestPrefixOfAnyFreeRow) {
-  GenerationBatch batch(rank_.stream, model_, {3, 60});
-  std::vector<GenerationRequest> requests;
-  for (const int32_t first : {1, 2, 3}) {
-    GenerationRequest request = request_of({first, 9, 8, 7, 6, 5}, 3, 0, 0);
-    request.prompt_logprobs = false;
-    requests.push_back(request);
-    batch.admit(request);
-  }
-  while (!batch.idle()) batch.step();
-  batch.take_finished();
-  EXPECT_EQ(finish(batch, requests[1]).cached_prompt_tokens, 5) << "the last token gives the first logits";
-  GenerationRequest other = requests[2];
-  other.prompt[4] = 30;
-  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 4);
-  other.prompt[2] = 31;
-  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "too few tokens would be reused";
-  GenerationRequest scored = requests[0];
-  scored.prompt_logprobs = true;
-  EXPECT_EQ(finish(batch, scored).cached_prompt_tokens, 0);
-}
-
-// A window's ring buffer no longer has the keys that a much shorter text would attend to.
-TEST(GenerationBatch, RecomputesTextsRewoundBeyondTheWindow) {
-  const ModelConfig config = gpt_oss_config("float32");
-  Rank rank(2);
-  Alone alone;
-  Transformer model(rank.stream, config, 8, alone);
-  GenerationBatch batch(rank.stream, model, {1, 90});
-  GenerationRequest request = request_of({}, 5, 0, 0);
-  request.prompt_logprobs = false;
-  for (int32_t i = 0; i < 60; ++i) request.prompt.push_back(i * i % 50);
-  finish(batch, request);
-  request.options.max_tokens = 1;  // what follows a shorter text in the row still belongs to the longer one
-  std::vector<int64_t> cached;
-  for (const size_t length : {60, 56, 53, 40}) {
-    request.prompt.resize(length);
-    request.prompt.back() = 49;
-    const witan::Generation kept = finish(batch, request);
-    EXPECT_EQ(logprobs_of(kept), logprobs_of(generate(rank.stream, model, std::span(&request, 1))[0])) << length;
-    cached.push_back(kept.cached_prompt_tokens);
-  }
-  EXPECT_GT(cached[0], 0);
-  EXPECT_EQ(cached[3], 0);
-}
-
-// A recurrent state cannot be rewound: a text continues only from its end.
-TEST(GenerationBatch, ReusesRecurrentStatesOnlyAtTheirEnd) {
-  ModelConfig config = base_config("float32");
-  testing::give_running_means(config, {1}, 20);
-  Rank rank(2);
-  Alone alone;
-  Transformer model(rank.stream, config, 8, alone);
-  GenerationBatch batch(rank.stream, model, {1, 40});
-  GenerationRequest request = request_of({3, 17, 0, 40, 3, 9, 9, 1}, 1, 0, 0);
-  request.prompt_logprobs = false;
-  finish(batch, request);
-  GenerationRequest longer = request, other = request;
-  longer.prompt.push_back(5);
-  EXPECT_EQ(finish(batch, longer).cached_prompt_tokens, 8);
-  other.prompt.back() = 2;
-  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "a model with only keys and values would keep 7";
 }
 
 TEST_F(SmallBatch, RefusesRequestsThatDoNotFit) {
