@@ -7,26 +7,21 @@
 // blocks of 16 tokens the sums are products on tensor cores (channel_decays.cuh). Within a block a thread has a
 // channel.
 #include "witan/kernels/linear_attention/cuda/channel_decays.cuh"
+#include "witan/kernels/linear_attention/cuda/delta_gradients.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kPart = 64;  // value channels at a time
-constexpr int kChannelThreads = 512, kQuarters = 4;
+constexpr int kQuarters = 4;
 using PartRows = SharedTile<kPart>;
-
-struct ChannelOutputs {
-  Bf16* dqkv;
-  float *dg, *dbeta;
-  const Bf16* d_o;
-};
 
 // Numbers of the chunk's tokens, and of channels: what the state after the chunk gives the last token's γ, of each
 // block of tokens, and of S.dS in parts; and the sums of each block's gradients of γ.
 template <int kColumns>
 struct ChannelNumbers {
   float rk[kTileL], rq[kTileL], beta[kTileL];
-  float ends[4][kColumns], states[kChannelThreads / 32][kColumns], totals[4][kColumns];
+  float ends[4][kColumns], states[kGradientThreads / 32][kColumns], totals[4][kColumns];
 };
 
 template <int kColumns>
@@ -73,10 +68,11 @@ template <int kColumns>
 class ChannelGradients {
  public:
   static constexpr int kPairs = kColumns / 64;  // of 16 channels, of a warp
+  static constexpr int64_t kBytes = GradientShared<kColumns>::kBytes;
   // The sums of a query, of a key in its own row, and of a key under later tokens or the state after the chunk.
   enum Sums { kQuery, kKey, kLater };
 
-  __device__ __forceinline__ ChannelGradients(const DeltaTensors& in, const ChannelOutputs& to, unsigned char* memory)
+  __device__ __forceinline__ ChannelGradients(const DeltaTensors& in, const GradientOutputs& to, unsigned char* memory)
       : in_(in),
         to_(to),
         at_(memory),
@@ -91,9 +87,9 @@ class ChannelGradients {
     span_ = span;
     first_ = b_ * in_.S + span.begin;
     const int parts = (in_.dv + kPart - 1) / kPart;
-    copy_rows<kTileL, kChannelThreads>(at_.k, in_.key(first_, head_), in_.channels, span.L, in_.dk);
-    copy_rows<kTileL, kChannelThreads>(at_.q, in_.query(first_, head_), in_.channels, span.L, in_.dk);
-    at_.gamma.template copy<kChannelThreads>(in_, first_, span.L, head_);
+    copy_rows<kTileL, kGradientThreads>(at_.k, in_.key(first_, head_), in_.channels, span.L, in_.dk);
+    copy_rows<kTileL, kGradientThreads>(at_.q, in_.query(first_, head_), in_.channels, span.L, in_.dk);
+    at_.gamma.template copy<kGradientThreads>(in_, first_, span.L, head_);
     commit_copies();
     copy_part(0);
     wait_copies<1>();
@@ -138,17 +134,17 @@ class ChannelGradients {
     const GradientStage<kColumns> stage = stage_of(number);
     const int part = number * kPart, channels = in_.dv - part;
     const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv, rows = first_ * stride + head_ * in_.dv + part;
-    copy_rows<kTileL, kChannelThreads>(stage.u, in_.u + rows, stride, span_.L, channels);
-    copy_rows<kTileL, kChannelThreads>(stage.du, in_.du + rows, stride, span_.L, channels);
-    copy_rows<kTileL, kChannelThreads>(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.u, in_.u + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.du, in_.du + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
     const int64_t state = static_cast<int64_t>(part) * in_.dk;
     if (!span_.begins)
-      copy_rows<kTileL, kChannelThreads>(stage.state, in_.states + in_.state(b_, span_.begin, head_) + state, in_.dk,
-                                         channels, in_.dk);
+      copy_rows<kTileL, kGradientThreads>(stage.state, in_.states + in_.state(b_, span_.begin, head_) + state, in_.dk,
+                                          channels, in_.dk);
     if (!span_.ends)
-      copy_rows<kTileL, kChannelThreads>(stage.state_gradient,
-                                         in_.state_gradients + in_.state(b_, span_.begin + span_.L, head_) + state,
-                                         in_.dk, channels, in_.dk);
+      copy_rows<kTileL, kGradientThreads>(stage.state_gradient,
+                                          in_.state_gradients + in_.state(b_, span_.begin + span_.L, head_) + state,
+                                          in_.dk, channels, in_.dk);
     commit_copies();
   }
   // Norms, β and γ.
@@ -196,7 +192,7 @@ class ChannelGradients {
     const int unit = thread_ % kUnits;
     float sums[8] = {};
     if (!span_.begins && !span_.ends)
-      for (int e = thread_ / kUnits; e < kPart; e += kChannelThreads / kUnits) {
+      for (int e = thread_ / kUnits; e < kPart; e += kGradientThreads / kUnits) {
         const auto load = [&](const SharedTile<kColumns>& tile) {
           return load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(tile.unit(e, unit)));
         };
@@ -381,7 +377,7 @@ class ChannelGradients {
     if (d >= in_.dk) return;
     float after = 0;
 #pragma unroll
-    for (int i = 0; i < kChannelThreads / 32; ++i) after += numbers_.states[i][d];
+    for (int i = 0; i < kGradientThreads / 32; ++i) after += numbers_.states[i][d];
     after *= exp2_fast(at_.gamma.row(kTileL - 1)[d]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) after += numbers_.ends[i][d];
@@ -396,7 +392,7 @@ class ChannelGradients {
   // Takes the gradients of queries and keys back through the norms: that of x is y - x r^2 (x.y), with y the sums and
   // r = 1 / |x|. A warp has a query or a key at a time.
   __device__ __forceinline__ void write_keys() const {
-    for (int at = thread_ / 32; at < 2 * span_.L; at += kChannelThreads / 32) {
+    for (int at = thread_ / 32; at < 2 * span_.L; at += kGradientThreads / 32) {
       const bool key = at % 2 != 0;
       const int i = at / 2;
       const SharedTile<kColumns> rows{key ? at_.k.at : at_.q.at};
@@ -422,7 +418,7 @@ class ChannelGradients {
   }
 
   const DeltaTensors& in_;
-  const ChannelOutputs& to_;
+  const GradientOutputs& to_;
   GradientShared<kColumns> at_;
   ChannelNumbers<kColumns>& numbers_;
   int thread_, head_;
@@ -434,27 +430,10 @@ class ChannelGradients {
   WarpSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ
 };
 
-template <int kColumns>
-__global__ void __launch_bounds__(kChannelThreads) delta_channel_gradients_kernel(DeltaTensors in, ChannelOutputs to) {
-  extern __shared__ unsigned char memory[];
-  ChannelGradients<kColumns> gradients(in, to, memory);
-  const int32_t* const table = in.chunks + blockIdx.z * (in.S + 2);
-  for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x))
-    gradients.run(chunk_span(table[1 + n], table[2 + n]));
-}
-
 }  // namespace
 
 void delta_channel_gradients(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
-  const DeltaTensors tensors = delta_tensors(in, to.memory);
-  const ChannelOutputs outputs{ptr<Bf16>(to.dqkv), ptr<float>(to.dg), ptr<float>(to.dbeta), ptr<Bf16>(d_o)};
-  const dim3 grid(static_cast<unsigned>(tensors.slots), static_cast<unsigned>(tensors.H),
-                  static_cast<unsigned>(in.qkv.size(0)));
-  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = GradientShared<kColumns>::kBytes;
-    take_shared_memory(stream, "gated_delta", delta_channel_gradients_kernel<kColumns>, kBytes);
-    delta_channel_gradients_kernel<kColumns><<<grid, kChannelThreads, kBytes, native(stream)>>>(tensors, outputs);
-  });
+  launch_gradients<ChannelGradients>(stream, to, d_o, in, in.heads.values);
 }
 
 }  // namespace witan::kernels::cuda

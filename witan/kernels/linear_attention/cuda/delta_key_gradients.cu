@@ -5,26 +5,20 @@
 //   rk dk̂[i] = -e^γ rk β S D[i] + Σ_j M~[i,j] k[j]             M~[i,j] = -β[i] e^(γ[i] - γ[j]) rk[i] rk[j] D[i].U[j]
 //              + e^(γ[L-1] - γ) rk dS U[i] + Σ_j (P~[j,i] q[j] + M~[j,i] k[j])                                   j < i
 // and the gradient of γ[i] is q̂.dq̂ + k̂.dk̂ with the terms of the first two lines less k̂.dk̂ with those of the last.
-#include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
+#include "witan/kernels/linear_attention/cuda/delta_gradients.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kPart = 64;  // value channels at a time
-constexpr int kKeyThreads = 512, kQuarters = 4;
+constexpr int kQuarters = 4;
 using PartRows = SharedTile<kPart>;
-
-struct KeyOutputs {
-  Bf16* dqkv;
-  float *dg, *dbeta;
-  const Bf16* d_o;
-};
 
 // Numbers of the chunk's tokens.
 struct KeyNumbers {
   float rk[kTileL], rq[kTileL], gamma[kTileL];
   float dots[kQuarters][kTileL], ends[kQuarters][kTileL];  // sums over each quarter of the channels
-  float sums[kKeyThreads / 32];
+  float sums[kGradientThreads / 32];
 };
 
 template <int kColumns>
@@ -62,8 +56,9 @@ template <int kColumns>
 class DeltaKeyGradients {
  public:
   static constexpr int kPairs = kColumns / 64;  // of 16 channels, of a warp
+  static constexpr int64_t kBytes = KeyShared<kColumns>::kBytes;
 
-  __device__ __forceinline__ DeltaKeyGradients(const DeltaTensors& in, const KeyOutputs& to, unsigned char* memory)
+  __device__ __forceinline__ DeltaKeyGradients(const DeltaTensors& in, const GradientOutputs& to, unsigned char* memory)
       : in_(in),
         to_(to),
         at_(memory),
@@ -77,8 +72,8 @@ class DeltaKeyGradients {
     span_ = span;
     first_ = b_ * in_.S + span.begin;
     const int per_group = in_.H / in_.G, parts = (in_.dv + kPart - 1) / kPart;
-    copy_rows<kTileL, kKeyThreads>(at_.k, in_.key(first_, group_), in_.channels, span.L, in_.dk);
-    copy_rows<kTileL, kKeyThreads>(at_.q, in_.query(first_, group_), in_.channels, span.L, in_.dk);
+    copy_rows<kTileL, kGradientThreads>(at_.k, in_.key(first_, group_), in_.channels, span.L, in_.dk);
+    copy_rows<kTileL, kGradientThreads>(at_.q, in_.query(first_, group_), in_.channels, span.L, in_.dk);
     commit_copies();
     copy_part(0, parts);
     wait_copies<1>();
@@ -109,17 +104,17 @@ class DeltaKeyGradients {
     const KeyStage<kColumns> stage = stage_of(at);
     const int head = group_ * (in_.H / in_.G) + at / parts, part = at % parts * kPart, channels = in_.dv - part;
     const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv, rows = first_ * stride + head * in_.dv + part;
-    copy_rows<kTileL, kKeyThreads>(stage.u, in_.u + rows, stride, span_.L, channels);
-    copy_rows<kTileL, kKeyThreads>(stage.du, in_.du + rows, stride, span_.L, channels);
-    copy_rows<kTileL, kKeyThreads>(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.u, in_.u + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.du, in_.du + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kGradientThreads>(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
     const int64_t state = static_cast<int64_t>(part) * in_.dk;
     if (!span_.begins)
-      copy_rows<kTileL, kKeyThreads>(stage.state, in_.states + in_.state(b_, span_.begin, head) + state, in_.dk,
-                                     channels, in_.dk);
+      copy_rows<kTileL, kGradientThreads>(stage.state, in_.states + in_.state(b_, span_.begin, head) + state, in_.dk,
+                                          channels, in_.dk);
     if (!span_.ends)
-      copy_rows<kTileL, kKeyThreads>(stage.state_gradient,
-                                     in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + state, in_.dk,
-                                     channels, in_.dk);
+      copy_rows<kTileL, kGradientThreads>(stage.state_gradient,
+                                          in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + state,
+                                          in_.dk, channels, in_.dk);
     commit_copies();
   }
   __device__ __forceinline__ void find_norms() {
@@ -205,7 +200,7 @@ class DeltaKeyGradients {
   // S.dS. Both tiles have the same permutation.
   __device__ __forceinline__ void add_states(const KeyStage<kColumns>& stage) {
 #pragma unroll
-    for (int at = static_cast<int>(threadIdx.x) * 8; at < kColumns * kPart; at += kKeyThreads * 8) {
+    for (int at = static_cast<int>(threadIdx.x) * 8; at < kColumns * kPart; at += kGradientThreads * 8) {
       const auto x = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state.at + at)),
                  y = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state_gradient.at + at));
 #pragma unroll
@@ -304,7 +299,7 @@ class DeltaKeyGradients {
     if (threadIdx.x >= 32) return;
     float last = 0;
 #pragma unroll
-    for (int i = 0; i < kKeyThreads / 32; ++i) last += numbers_.sums[i];
+    for (int i = 0; i < kGradientThreads / 32; ++i) last += numbers_.sums[i];
     last *= __expf(numbers_.gamma[kTileL - 1]);
     // Lane i has tokens 63 - i and 31 - i for sums from a token on, and ends before them are all less those from it on.
     const int i = kTileL - 1 - warp_lane(), j = i - 32;
@@ -344,7 +339,7 @@ class DeltaKeyGradients {
   }
 
   const DeltaTensors& in_;
-  const KeyOutputs& to_;
+  const GradientOutputs& to_;
   KeyShared<kColumns> at_;
   KeyNumbers& numbers_;
   int group_;
@@ -357,27 +352,10 @@ class DeltaKeyGradients {
   float dots_[2], ends_[2], states_, beta_[2];
 };
 
-template <int kColumns>
-__global__ void __launch_bounds__(kKeyThreads) delta_key_gradients_tile_kernel(DeltaTensors in, KeyOutputs to) {
-  extern __shared__ unsigned char memory[];
-  DeltaKeyGradients<kColumns> gradients(in, to, memory);
-  const int32_t* const table = in.chunks + blockIdx.z * (in.S + 2);
-  for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x))
-    gradients.run(chunk_span(table[1 + n], table[2 + n]));
-}
-
 }  // namespace
 
 void delta_key_gradients(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
-  const DeltaTensors tensors = delta_tensors(in, to.memory);
-  const KeyOutputs outputs{ptr<Bf16>(to.dqkv), ptr<float>(to.dg), ptr<float>(to.dbeta), ptr<Bf16>(d_o)};
-  const dim3 grid(static_cast<unsigned>(tensors.slots), static_cast<unsigned>(tensors.G),
-                  static_cast<unsigned>(in.qkv.size(0)));
-  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = KeyShared<kColumns>::kBytes;
-    take_shared_memory(stream, "gated_delta", delta_key_gradients_tile_kernel<kColumns>, kBytes);
-    delta_key_gradients_tile_kernel<kColumns><<<grid, kKeyThreads, kBytes, native(stream)>>>(tensors, outputs);
-  });
+  launch_gradients<DeltaKeyGradients>(stream, to, d_o, in, in.heads.keys);
 }
 
 }  // namespace witan::kernels::cuda
