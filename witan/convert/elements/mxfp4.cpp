@@ -4,28 +4,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "witan/base/numbers/float4.h"
 #include "witan/base/numbers/half.h"
 #include "witan/convert/elements/block_codec.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array<float, 16> kE2M1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
-                                      -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 constexpr int kBias = 127, kLargestExponent = 2;  // the exponent of 6
 constexpr size_t kPairs = kMxGroup / 2, kGroupsOfTask = 512;
-
-// The nearest code, ties to even.
-uint8_t code_of(float value) {
-  const float magnitude = std::fabs(value);
-  unsigned code = 0;
-  while (code < 7) {
-    const float middle = (kE2M1[code] + kE2M1[code + 1]) / 2;
-    if (magnitude < middle || (magnitude == middle && code % 2 == 0)) break;
-    ++code;
-  }
-  return static_cast<uint8_t>(code | (std::signbit(value) ? 8U : 0U));
-}
 
 double step_of(int scale) {
   return std::ldexp(1.0, scale - kBias);
@@ -47,7 +34,7 @@ double squared_error(const float* values, const MxGroup& group) {
 void MxGroup::dequantise(float* values) const {
   const double step = step_of(scale);
   for (size_t i = 0; i < codes.size(); ++i)
-    values[i] = static_cast<float>(static_cast<double>(kE2M1[codes[i] & 15U]) * step);
+    values[i] = static_cast<float>(static_cast<double>(e2m1::kValues[codes[i] & 15U]) * step);
 }
 
 MxGroup quantise_mxfp4(const float* values) {
@@ -61,7 +48,7 @@ MxGroup quantise_mxfp4(const float* values) {
     group.scale = static_cast<uint8_t>(std::clamp(exponent + more + kBias, 0, 254));
     const double inverse = 1 / step_of(group.scale);
     for (size_t i = 0; i < group.codes.size(); ++i)
-      group.codes[i] = code_of(static_cast<float>(static_cast<double>(values[i]) * inverse));
+      group.codes[i] = e2m1(static_cast<double>(values[i]) * inverse).bits;
     const double error = squared_error(values, group);
     if (best_error >= 0 && error >= best_error) continue;
     best = group;
@@ -78,7 +65,7 @@ std::vector<std::byte> dequantise_mxfp4(std::span<const std::byte> blocks, std::
     const double step = step_of(static_cast<int>(scales[i / kPairs]));
     const auto both = static_cast<unsigned>(blocks[i]);
     for (const unsigned bits : {both & 15U, both >> 4}) {
-      const bf16 value(static_cast<float>(static_cast<double>(kE2M1[bits]) * step));
+      const bf16 value(static_cast<float>(static_cast<double>(e2m1::kValues[bits]) * step));
       std::memcpy(to, &value, sizeof value);
       to += sizeof value;
     }
