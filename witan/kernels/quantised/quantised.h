@@ -57,7 +57,8 @@ WITAN_KERNEL_TWINS(decode_weights)
 // [traits.numbers(n)] as float32, which their dtype holds exactly. Each code is the nearest of its group, ties to the
 // even code; the scale is that with which the largest magnitude is represented (nf4, fp8), the power of 2 that the OCP
 // specification prescribes (mxfp4), or that of the range of values with 0 (int4). Values that are codes of nf4 or mxfp4
-// decoded are encoded without a difference. A group with a value that is not finite gets a scale that is not a number.
+// decoded are encoded without a difference. A group with a value beyond 2^127, or that is not a number, gets a scale that
+// is not a number.
 void encode_weights(WeightFormat format, std::span<const double> values, std::span<uint32_t> words,
                     std::span<float> scales);
 // Decodes in host memory.
