@@ -5,6 +5,7 @@
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "witan/base/error.h"
+#include "witan/model/frozen.h"
 
 namespace witan {
 namespace {

@@ -7,6 +7,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/safetensors.h"
+#include "witan/model/frozen.h"
 
 namespace witan {
 namespace {
@@ -61,8 +62,10 @@ void ExportAccount::close() {
   for (const auto& [key, kind] : quantised_) ledger.quantised.push_back(kind);
   for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
     if (!StateTensor::is_of_model(entry.kind)) continue;
+    const auto coded = coded_part(name);
+    const std::string parameter = coded ? coded->parameter : name;
     const auto merged = weights_.merged_into(name);
-    const auto places = went_into_.find(merged.value_or(name));
+    const auto places = went_into_.find(merged.value_or(parameter));
     LedgerEntry source{name, std::string(safetensors_name(entry.dtype)),        entry.shape, "",
                        {},   merged ? "an adapter, merged into its matrix" : ""};
     if (weights_.leaves_out(name)) {
@@ -73,8 +76,9 @@ void ExportAccount::close() {
       source.note = "a counter of training, which these files have no place for";
     } else {
       source.others = places->second;
-      const HeldTensor held = weights_.stored(name);
+      const HeldTensor held = weights_.stored(parameter);
       source.hash = hash_hex(held.bytes.data(), held.bytes.size());
+      if (coded) source.note = "codes of a frozen matrix; the hash is that of its values";
       weights_.release();
     }
     ledger.source.push_back(std::move(source));

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "witan/convert/adapters.h"
 #include "witan/convert/links.h"
 #include "witan/convert/tensor_names.h"
+#include "witan/kernels/quantised/quantised.h"
 #include "witan/model/config.h"
 
 namespace witan {
@@ -45,7 +47,7 @@ class CheckpointWeights : public WeightSource {
   void read(const std::string& name, int64_t first, int64_t count, double* out) override;
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  bool has(const std::string& name) const { return checkpoint_.manifest.tensors.contains(name); }
+  bool has(const std::string& name) const;
   // Makes whole() return matrices with their adapters merged (convert/adapters.h), and model() one without adapters.
   void merge_adapters();
   // Removes the modules of multi-token prediction from model(), and their tensors from the weights.
@@ -56,19 +58,30 @@ class CheckpointWeights : public WeightSource {
   // The value of a tensor, valid until release(). It is mapped if the checkpoint has it in one piece, and assembled in
   // memory otherwise. Throws CheckpointError.
   HeldTensor whole(const std::string& name);
-  // The value of a tensor without adapters.
+  // The value of a tensor without adapters; decoded in the model's dtype if it is kept as codes.
   HeldTensor stored(const std::string& name);
   // Releases the pages and the memory of whole().
   void release();
 
  private:
+  // A frozen matrix that is kept as codes.
+  struct Coded {
+    kernels::WeightFormat format;
+    Shape shape;
+  };
   const Manifest::Entry& entry(const std::string& name) const;
+  const Shape& shape_of(const std::string& name) const;
+  // Elements [first, first + count) of the flat tensor, as they are stored.
+  void read_bytes(const std::string& key, const Manifest::Entry& from, int64_t first, int64_t count, std::byte* out);
+  void decode(const std::string& name, const Coded& coded, int64_t first, std::span<float> out);
+  HeldTensor decoded(const std::string& name, const Coded& coded);  // kept as stored() keeps it
   // *found. Throws CheckpointError if it is the end.
   const Manifest::Tensors::value_type& known(Manifest::Tensors::const_iterator found, const std::string& name) const;
 
   Checkpoint checkpoint_;
   ModelConfig model_;
   std::unique_ptr<Shards> shards_;
+  std::map<std::string, Coded> coded_;  // by the parameter's name
   struct Whole {
     HeldTensor held;
     std::vector<std::byte> own;

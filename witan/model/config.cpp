@@ -1,7 +1,6 @@
 #include "witan/model/config.h"
 
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/numbers/torch_random.h"
 #include "witan/base/text.h"
+#include "witan/model/frozen.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/nn/lora.h"
 
@@ -331,6 +331,18 @@ Fields ModelConfig::fields() {
       Field{"freeze", &freeze,
             "Parameters that are not trained, as globs on their names or as kinds (embeddings, head, norms, biases, "
             "routers, matrices, experts), separated by commas"},
+      Field{
+          "frozen_format", &frozen_format,
+          "Format in which matrices that are not trained are kept, and decoded while their layer computes: NormalFloat "
+          "of 4 bits (nf4), MXFP4, unsigned integers of 4 bits with an offset (int4), float8 e4m3 (fp8); dtype: as "
+          "they are computed with"}
+          .one_of({"dtype", "nf4", "mxfp4", "int4", "fp8"}),
+      Field{"frozen_experts_format", &frozen_experts_format,
+            "Format of experts' matrices that are not trained; same: frozen_format"}
+          .one_of({"same", "dtype", "nf4", "mxfp4", "int4", "fp8"}),
+      Field{"frozen_head_format", &frozen_head_format,
+            "Format of the output layer's matrix if it is not trained and not the embedding; same: frozen_format"}
+          .one_of({"same", "dtype", "nf4", "mxfp4", "int4", "fp8"}),
       Field{"lora_rank", &lora_rank,
             "Rank of LoRA adapters: they are trained, and the model's own parameters are frozen; 0: no adapters"}
           .between(0, 1 << 16),
@@ -545,54 +557,6 @@ RecomputeModules read_recompute_modules(const ModelConfig& config) {
   if (config.recompute() != Recompute::selective) return {};
   if (config.recompute_modules.empty()) all.layernorm = all.mlp_act = all.moe_act = true;
   return all;
-}
-
-namespace {
-
-std::vector<std::string> listed(const std::string& list) {
-  std::vector<std::string> words;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) {
-    std::erase(word, ' ');
-    if (!word.empty()) words.push_back(std::move(word));
-  }
-  return words;
-}
-
-}  // namespace
-
-std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
-  const std::vector<std::string>& names = lora_target_names();
-  std::vector<std::string> targets = listed(config.lora_target_modules);
-  for (const std::string& target : targets)
-    require<ConfigError>(target == "all" || std::ranges::find(names, target) != names.end(),
-                         "lora_target_modules: there is no ", clipped(target), suggestion(target, names),
-                         "; there are ", fmt::format("{}", fmt::join(names, ", ")), " and all");
-  require<ConfigError>(config.lora_dropout < 1, "lora_dropout = ", config.lora_dropout,
-                       " drops everything; use a probability below 1, such as 0.05");
-  require<ConfigError>(config.lora_rank > 0 || targets.empty(), "lora_target_modules = ", config.lora_target_modules,
-                       " without adapters: set lora_rank, as to 16");
-  if (config.lora_rank == 0) return nullptr;
-  if (targets.empty() || std::ranges::find(targets, "all") != targets.end()) targets = names;
-  return std::make_shared<const LoraConfig>(
-      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets), config.lora_use_rslora});
-}
-
-Freeze::Freeze(const ModelConfig& config)
-    : lora_(config.lora_rank > 0),
-      indexers_((config.has_sparse_attention() || config.has_compressed_attention()) &&
-                config.sparse_attention.dsa_indexer_loss_coeff == 0),
-      all_but_indexers_(config.has_sparse_attention() && config.sparse_attention.dsa_dense_warmup),
-      patterns_(listed(config.freeze)) {}
-
-bool Freeze::fits(const std::string& pattern, const ParameterSpec& spec) {
-  return pattern == name_of(spec.kind) || fnmatch(pattern.c_str(), spec.name.c_str(), 0) == 0;
-}
-
-bool Freeze::takes(const ParameterSpec& spec) const {
-  if (lora_ && !is_adapter(spec.name)) return true;
-  if (is_of_indexer(spec.name) ? indexers_ : all_but_indexers_) return true;
-  return std::ranges::any_of(patterns_, [&](const std::string& pattern) { return fits(pattern, spec); });
 }
 
 }  // namespace witan

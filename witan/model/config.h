@@ -1,5 +1,5 @@
 // The configuration of a model: the configurations of its parts, the keys of the whole, and what is resolved from them:
-// layers, pipeline stages, recomputed modules, adapters and frozen parameters.
+// layers, pipeline stages and recomputed modules. What is trained of a model is in model/frozen.h.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,10 @@ struct ModelConfig {
   double lora_dropout = 0;               // of the adapters' input
   std::string lora_target_modules;       // matrices with adapters, separated by commas; empty: all
   std::string freeze;                    // patterns of parameters that are not trained, separated by commas
-  std::string recompute_modules;         // of "selective", separated by commas; empty: norms and activations
+  std::string frozen_format = "dtype";   // of matrices that are not trained (kernels/quantised/quantised.h)
+  std::string frozen_experts_format = "same";
+  std::string frozen_head_format = "dtype";
+  std::string recompute_modules;  // of "selective", separated by commas; empty: norms and activations
 
   AttentionConfig attention;
   LinearAttentionConfig linear_attention;          // of layers that have it instead
@@ -183,25 +186,5 @@ struct RecomputeModules {
 // no scores. Throws ConfigError for an unknown name, whatever the granularity, and for mla_up_proj without latent
 // attention.
 RecomputeModules read_recompute_modules(const ModelConfig& config);
-
-// The adapters of low rank; null: none. Throws ConfigError for a target that is not the name of a matrix.
-std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config);
-
-// The parameters that are not trained: those that `freeze` matches; if there are adapters, all but the adapters;
-// indexers without a loss, or in their warm-up all but the indexers.
-class Freeze {
- public:
-  explicit Freeze(const ModelConfig& config);
-
-  bool any() const { return lora_ || indexers_ || all_but_indexers_ || !patterns_.empty(); }
-  bool takes(const ParameterSpec& spec) const;
-  // The patterns of config.freeze, in order: each is the name of a ParameterKind, or a glob on parameters' names.
-  const std::vector<std::string>& patterns() const { return patterns_; }
-  static bool fits(const std::string& pattern, const ParameterSpec& spec);
-
- private:
-  bool lora_, indexers_, all_but_indexers_;
-  std::vector<std::string> patterns_;
-};
 
 }  // namespace witan

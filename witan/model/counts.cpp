@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/model/config.h"
+#include "witan/model/frozen.h"
 #include "witan/moe/layer/experts.h"
 
 namespace witan {

@@ -9,6 +9,7 @@
 
 #include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/model/config.h"
+#include "witan/model/frozen.h"
 #include "witan/model/lanes.h"
 #include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
@@ -54,6 +55,11 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   builder.fp8_rounds = axes.fp8_rounds;
   if (const Freeze freeze(config); freeze.any())
     builder.frozen = [freeze](const ParameterSpec& spec) { return freeze.takes(spec); };
+  if (keeps_codes(config)) {
+    const Freeze freeze(config);
+    builder.format = [freeze](const ParameterSpec& spec) { return freeze.format(spec); };
+    builder.matrices_in_codes = freeze.matrices_in_codes();
+  }
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);
   return builder;
 }

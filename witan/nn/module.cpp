@@ -138,7 +138,8 @@ void Module::after_update(Stream& stream, const Tensor& step) {
 // `placed`: where the builder says.
 Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {
   spec.frozen = builder.frozen && builder.frozen(spec);
-  if (builder.values_later)
+  if (builder.format) spec.format = builder.format(spec);
+  if (builder.values_later || spec.in_codes())
     own_.push_back(std::make_unique<Parameter>(std::move(spec), part));
   else
     own_.push_back(std::make_unique<Parameter>(builder.stream, std::move(spec), part, builder.seed, builder.torch.get(),

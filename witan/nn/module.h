@@ -54,6 +54,9 @@ struct Builder {
   std::shared_ptr<const ops::Fp8Recipe> fp8 = {};
   std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which weights in 8 bits are kept; null: they are not
   std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained
+  // The format in which a parameter is kept (model/frozen.h); none: all have the dtype
+  std::function<kernels::WeightFormat(const ParameterSpec&)> format = {};
+  bool matrices_in_codes = false;  // some matrices outside experts are kept in another format
 
   // The initialization of a matrix or a stack of matrices: normal with this deviation, or with one that follows from
   // its inputs, or that of torch.nn.Linear.
@@ -82,7 +85,7 @@ struct Builder {
 
   // Memory for matrices that must be adjacent; undefined if values come later, which are adjacent anyway.
   Tensor side_by_side(const Shape& shape) const {
-    return values_later ? Tensor() : stream.empty(shape, dtype, MemoryTag::weights);
+    return values_later || matrices_in_codes ? Tensor() : stream.empty(shape, dtype, MemoryTag::weights);
   }
   // The builder of the matrix in rows [first, first + rows) of that memory.
   Builder at(const Tensor& memory, int64_t first, int64_t rows) const {

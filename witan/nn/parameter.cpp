@@ -47,6 +47,10 @@ Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part)
   frozen = spec_.frozen;
   require<ShapeError>(region_.elements() == shape_.elements() && region_.end() <= spec_.shape.elements(), name(),
                       ": elements ", region_, " of ", spec_.shape, " as ", shape_);
+  const kernels::WeightFormatTraits& format = kernels::traits_of(spec_.format);
+  require<ConfigError>(!in_codes() || shape_.last() % format.group == 0, "frozen_format: ", name(), " is ", shape_,
+                       " on a rank, and ", format.name, " codes rows in groups of ", format.group,
+                       ": lower tensor_model_parallel_size or expert_tensor_parallel_size, or take another format");
 }
 
 Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
@@ -71,6 +75,24 @@ void Parameter::init_value_shard(Stream& stream, Tensor flat, int64_t first, uin
   assert(first >= 0 && first + flat.elements() <= elements() && flat.dtype() == spec_.dtype);
   value_shard_ = {std::move(flat), first};
   begin(stream, value_shard_, seed, torch);
+}
+
+void Parameter::init_codes(Stream& stream, kernels::Codes codes, int64_t first, uint64_t seed, TorchRandom* torch) {
+  assert(in_codes() && first >= 0 && first + codes.elements() <= elements());
+  codes_ = std::move(codes);
+  value_shard_.first = first;
+  if (stream.is_meta()) return;
+  if (spec_.init.drawn()) {
+    assert(torch);
+    draw_codes(stream, *torch);
+  } else {
+    initialize_codes(stream, seed);
+  }
+}
+
+std::vector<Tensor> Parameter::kept() const {
+  if (in_codes()) return {codes_.words, codes_.scales};
+  return {value_shard()};
 }
 
 Tensor Parameter::part_of(const Shard& shard, const Tensor& whole, int64_t first, int64_t elements) {
@@ -187,6 +209,34 @@ void Parameter::initialize(Stream& stream, const Shard& shard, uint64_t seed) {
       stream.write(to.narrow(0, from, count), piece.data());
     }
   });
+}
+
+void Parameter::initialize_codes(Stream& stream, uint64_t seed) {
+  const Philox rng(seed, Philox::stream_of(name()));
+  constexpr int64_t kPiece = 1 << 22, kGrain = 1 << 14;
+  const int64_t elements = codes_.elements();
+  std::vector<double> values(static_cast<size_t>(std::min(elements, kPiece)));
+  for (int64_t from = 0; from < elements; from += kPiece) {
+    const auto piece = std::span(values).first(static_cast<size_t>(std::min(kPiece, elements - from)));
+    stream.pool().for_ranges(std::ssize(piece), kGrain, [&](int64_t begin, int64_t end) {
+      initial_values(rng, shard_first() + from + begin,
+                     piece.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    });
+    kernels::encode_weights(stream, codes_, from, piece);
+  }
+}
+
+void Parameter::draw_codes(Stream& stream, TorchRandom& random) {
+  const int64_t begin = shard_first(), end = begin + codes_.elements();
+  std::vector<double> drawn(static_cast<size_t>(codes_.elements()));
+  draw(random, [&](int64_t first, std::span<const float> values) {
+    for_overlaps(
+        Region(first, static_cast<int64_t>(values.size())), region_, [&](int64_t from, int64_t mine, int64_t count) {
+          for (int64_t i = std::max(mine, begin); i < std::min(mine + count, end); ++i)
+            drawn[static_cast<size_t>(i - begin)] = static_cast<double>(values[static_cast<size_t>(from + i - mine)]);
+        });
+  });
+  kernels::encode_weights(stream, codes_, 0, drawn);
 }
 
 // The generator draws the whole on every rank, those that hold nothing of it included: what comes next depends on it.

@@ -4,7 +4,8 @@
 // A rank holds the value and the gradient of that part as a whole or, if data-parallel ranks shard them, only its own
 // shard: the whole is then available while its unit of the model is acquired (model/unit.h). Kernels read and write
 // value() and gradient(), which never communicate; updates, reductions, checkpoints and comparisons use value_shard()
-// and gradient_shard().
+// and gradient_shard(). A frozen matrix may be kept as codes (kernels/quantised/quantised.h), of the whole part or of
+// the shard, and has a value only while its unit is acquired.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "witan/base/numbers/rng.h"
 #include "witan/base/numbers/torch_random.h"
 #include "witan/comm/placement.h"
+#include "witan/kernels/quantised/quantised.h"
 #include "witan/tensor/region.h"
 
 namespace witan {
@@ -128,6 +130,9 @@ struct ParameterSpec {
   ParameterKind kind = ParameterKind::matrices;
   bool fused_with_previous = false;  // adjacent to the parameter before it: kernels use both as one matrix
   bool frozen = false;               // not trained: without a gradient and without optimizer state
+  kernels::WeightFormat format = kernels::WeightFormat::none;  // of codes that a frozen matrix is kept as
+
+  bool in_codes() const { return format != kernels::WeightFormat::none; }
 
   // The part that a rank holds, and its shape: the expert_rank-th of `expert_ranks` shares of the experts, and of each
   // expert the tensor_rank-th of `tensor_ranks` shards. Throws ShapeError if a dim is not divisible.
@@ -146,7 +151,8 @@ class Parameter final : public Leaf {
   // `place`: memory for the value, of its shape and dtype, if it must be adjacent to others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
-  // Has no value until init_value_shard(), once its sharding is known.
+  // Has no value until init_value_shard() or init_codes(), once its sharding is known. Throws ConfigError if the part
+  // of a matrix that is kept as codes has rows that are not whole groups of them.
   Parameter(ParameterSpec spec, const ParameterSpec::Part& part);
 
   const std::string& name() const { return spec_.name; }
@@ -201,6 +207,12 @@ class Parameter final : public Leaf {
   int64_t shard_first() const { return value_shard_.first; }
   // Makes this rank hold only the n elements from `first` on, in `flat` [n], initialised as the specification says.
   void init_value_shard(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
+  // The same for a parameter that is kept as codes.
+  void init_codes(Stream& stream, kernels::Codes codes, int64_t first, uint64_t seed, TorchRandom* torch);
+  bool in_codes() const { return spec_.in_codes(); }
+  const kernels::Codes& codes() const { return codes_; }  // of this rank's shard, from shard_first() on
+  // What this rank keeps: its shard of the value, or the words and scales of its codes.
+  std::vector<Tensor> kept() const;
   // Advances the generator as if this rank had drawn the parameter's values.
   void draw_past(TorchRandom& random) const;
   void bind_gradient_shard(Tensor flat, int64_t first) { gradient_shard_ = {std::move(flat), first}; }
@@ -250,6 +262,8 @@ class Parameter final : public Leaf {
   // The initial values of the region's elements from `local` on; padding is 0.
   void initial_values(const Philox& rng, int64_t local, std::span<double> values) const;
   void draw(Stream& stream, const Shard& shard, TorchRandom& random);
+  void draw_codes(Stream& stream, TorchRandom& random);
+  void initialize_codes(Stream& stream, uint64_t seed);
   void draw(TorchRandom& random, const TorchRandom::Sink& keep) const;
 
   ParameterSpec spec_;
@@ -261,7 +275,8 @@ class Parameter final : public Leaf {
   // parts; one, undefined, until it is bound
   std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
   Shard value_shard_, gradient_shard_;
-  Tensor block_sums_;  // of the gradient; undefined: they are not kept
+  kernels::Codes codes_;  // undefined: the value is kept
+  Tensor block_sums_;     // of the gradient; undefined: they are not kept
   std::unique_ptr<Head> head_;
 };
 

@@ -22,8 +22,8 @@ std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layou
     const Parameter& parameter = *shard_plan.parameters()[i];
     const ParameterSpec& spec = parameter.spec();
     const NormFamily dense = spec.tensor_split.any() && cuts ? NormFamily::tensor_split : NormFamily::whole;
-    NormRows& rows =
-        all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}, spec.frozen, spec.unit});
+    NormRows& rows = all.emplace_back(
+        NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}, spec.frozen, spec.in_codes(), spec.unit});
     for (int owner = 0; owner < shard_plan.sharding_ranks(spec.expert); ++owner) {
       const auto [first, elements] = shard_plan.most_of_range(i, owner);
       const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
@@ -114,7 +114,7 @@ void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next
       for (size_t owner = 0; owner < parameter.by_owner.size(); ++owner) {
         int64_t& row = next.begins[family][owner * parts + part];
         const int64_t count = parameter.by_owner[owner];
-        if (what == Of::values || !parameter.frozen) order.add(row, count);
+        if (what == Of::values ? !parameter.coded : !parameter.frozen) order.add(row, count);
         row += count;
       }
     const int64_t count = order.count - begin;
@@ -134,7 +134,7 @@ GlobalNorm::Items GlobalNorm::items_of(Of what, Of tensors) const {
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
       Parameter& parameter = *shard_plan_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
-      const bool summed = what == Of::values || !parameter.spec().frozen;
+      const bool summed = what == Of::values ? !parameter.in_codes() : !parameter.spec().frozen;
       const auto [first, elements] = shard_plan_.range(i, owner);
       if (const Tensor blocks = parameter.gradient_block_sums(); what == Of::gradients && blocks.defined()) {
         assert(elements == parameter.elements());

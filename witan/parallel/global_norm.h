@@ -29,6 +29,7 @@ struct NormRows {
   int chunk;  // chunk of layers within the pipeline stage
   std::vector<int64_t> by_owner;
   bool frozen;  // it has values but no gradients to sum
+  bool coded;   // it is kept as codes, and is no part of the norm of values
   int unit;     // unit of the model
 };
 // The rows of all parameters of a stage, in the model's order.

@@ -22,8 +22,9 @@ void StateCheck::after_init(Stream& stream, UnitAccess* units) const {
 
 void StateCheck::check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const {
   const bool sharded = groups_.layout().shards_values(parameter.spec().expert);
-  check_identical(stream, parameter.spec(), parameter.value_shard(), sharded ? Among::shard_replicas : Among::replicas,
-                  stage + ": the value of " + parameter.name());
+  for (const Tensor& kept : parameter.kept())
+    check_identical(stream, parameter.spec(), kept, sharded ? Among::shard_replicas : Among::replicas,
+                    stage + ": the value of " + parameter.name());
 }
 
 void StateCheck::after_reduction(Stream& stream, const std::vector<ParameterShard>& shards) const {

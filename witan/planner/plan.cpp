@@ -10,6 +10,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/model/config.h"
+#include "witan/model/frozen.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/memory/disk.h"
 #include "witan/planner/memory/rank_classes.h"

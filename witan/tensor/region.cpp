@@ -75,6 +75,12 @@ std::ostream& operator<<(std::ostream& out, const Region& region) {
              << region.runs();
 }
 
+Region divided_by(const Region& region, int64_t elements) {
+  for (const int64_t size : {region.first(), region.length(), region.distance()})
+    require<ShapeError>(size % elements == 0, "elements ", region, " are not whole groups of ", elements);
+  return {region.first() / elements, region.length() / elements, region.runs(), region.distance() / elements};
+}
+
 void for_overlaps(const Region& a, const Region& b, const std::function<void(int64_t, int64_t, int64_t)>& visit) {
   const auto [a_from, a_to] = runs_within(a, b.first(), b.end());
   for (int64_t i = a_from; i < a_to; ++i) {

@@ -57,6 +57,10 @@ Region rows_of(const Shape& global, int64_t first_row, int64_t rows);
 // [first, end) of one run; (first + i * distance, length) x runs of several
 std::ostream& operator<<(std::ostream& out, const Region& region);
 
+// The region of a tensor that has one element for each `elements` adjacent ones of this region's. Throws ShapeError
+// unless runs begin and end between them.
+Region divided_by(const Region& region, int64_t elements);
+
 // Calls visit(position in a, position in b, elements) for each stretch that is in both, in the order of the global
 // tensor. Positions are in the regions' own orders. The time depends on the runs of `a` within b's ends, and on the
 // stretches.

@@ -19,6 +19,7 @@
 #include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
+#include "witan/model/frozen.h"
 #include "witan/nn/lora.h"
 
 namespace witan {

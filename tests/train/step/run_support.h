@@ -53,7 +53,7 @@ struct Trajectory {
   std::vector<double> layer_norms;       // for each step the gradient norms of the embedding, the layers and the head
   std::vector<double> activations;       // for each measured step and figure, by layer; -1: none
   std::vector<double> entropies, loads;  // for each MoE layer the router's entropy, and the largest load over the mean
-  std::vector<std::vector<double>> weights;     // final global parameters and floating-point buffers, by name
+  std::vector<std::vector<double>> weights;     // final global parameters or their codes, and buffers, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
   std::vector<int64_t> passes;                  // passes of each rerun step; 1: not rerun
   std::vector<double> exchange_fills;           // for each step rerun with exact counts; 0: not rerun
@@ -180,16 +180,21 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
     peaks[static_cast<size_t>(rank)] = stream.arena().high_water();
     for (const StateTensor& tensor : engine.state()) {
       const bool compared = tensor.kind == StateTensor::Kind::value || tensor.kind == StateTensor::Kind::buffer;
-      if (!tensor.writes || !compared || !is_floating(tensor.local.dtype())) continue;
+      const bool words = tensor.local.dtype() == DType::i32;  // of codes
+      if (!tensor.writes || !compared || !(words || is_floating(tensor.local.dtype()))) continue;
       const std::scoped_lock lock(mutex);
       std::vector<double>& whole = weights[tensor.name];
       whole.resize(static_cast<size_t>(tensor.global_shape.elements()));
-      dispatch_floating(tensor.local.dtype(), [&]<class T>() {
+      const auto read = [&]<class T>() {
         std::vector<T> own(static_cast<size_t>(tensor.local.elements()));
         stream.read(own.data(), tensor.local);
         for (int64_t j = 0; j < tensor.local.elements(); ++j)
           whole[static_cast<size_t>(tensor.region.global(j))] = static_cast<double>(own[static_cast<size_t>(j)]);
-      });
+      };
+      if (words)
+        read.template operator()<int32_t>();
+      else
+        dispatch_floating(tensor.local.dtype(), read);
     }
   });
   for (auto& [name, values] : weights) result.weights.push_back(std::move(values));

@@ -74,7 +74,7 @@ class InitialWeightsOf : public ::testing::Test {
   static double first_loss_of(const RunConfig& config) {
     double loss = 0;
     with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
-      InitialWeights(config).fill(stream, engine.state());
+      InitialWeights(config).fill(stream, engine.state(), engine.parameters());
       const double found = engine.step(testing::own_batches(config, groups.layout(), rank, 0), 1, 0).loss;
       if (rank == 0) loss = found;
     });
@@ -164,7 +164,7 @@ TEST_F(InitialWeightsOf, MastersAreTheSourcesWeights) {
   std::vector<std::string> warnings;
   const auto weights = open_weights("source", folder_.path(), "", warnings);
   with_rank_engines(config, [&](Stream& stream, const Groups&, Engine& engine, int) {
-    InitialWeights(config).fill(stream, engine.state());
+    InitialWeights(config).fill(stream, engine.state(), engine.parameters());
     int masters = 0;
     for (const StateTensor& state : engine.state()) {
       if (state.kind != StateTensor::Kind::master) continue;

@@ -198,7 +198,7 @@ void take_keys(GivenConfig& given, ModelConfig model, const std::set<std::string
   const Fields theirs = model.fields(), ours = given.config.model.fields();
   for (size_t i = 0; i < ours.size(); ++i) {
     const std::string& name = ours[i].name;
-    const bool takes = shapes_function(theirs[i]) || name == "dtype";
+    const bool takes = shapes_function(theirs[i]) || name == "dtype" || name.starts_with("frozen_");
     const bool of_the_run = own.contains(name) || (name.starts_with("lora_") && model.lora_rank == 0);
     if (!takes || of_the_run || given.said(name) || ours[i].text() == theirs[i].text()) continue;
     std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);

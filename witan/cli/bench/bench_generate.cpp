@@ -16,6 +16,7 @@
 #include "witan/generate/generation_batch.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/sharding/unit_store.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/step/device.h"
 
@@ -136,6 +137,7 @@ ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGen
       .repeatable = args.repeatable, .recorded = config->parallel.cuda_graph, .cache = config->rollout.cache};
   const auto run = [&](Stream& stream) {
     Transformer model(stream, config->model, 1, groups.model_axes(config->parallel));
+    const CodedUnits units(stream, model, groups, 1);
     std::vector<Speed> speeds;
     for (const int texts : args.texts) {
       require<UsageError>(texts > 0, "witan bench generate: --texts ", texts, ": at least one text at a time");

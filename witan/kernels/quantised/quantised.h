@@ -47,7 +47,16 @@ struct Codes {
 
   bool defined() const { return format != WeightFormat::none; }
   int64_t elements() const { return words.elements() * traits_of(format).codes_per_word(); }
+  // The codes of elements [first, first + elements), whole groups.
+  Codes part(int64_t first, int64_t elements) const {
+    const WeightFormatTraits& traits = traits_of(format);
+    return {format, words.narrow(0, traits.words(first), traits.words(elements)),
+            scales.narrow(0, traits.numbers(first), traits.numbers(elements))};
+  }
 };
+
+// Memory for the codes of `elements` elements, whole groups.
+Codes empty_codes(Stream& stream, WeightFormat format, int64_t elements, MemoryTag tag);
 
 // out [codes.elements()], of any floating dtype: the values of the codes.
 void decode_weights(Stream& stream, const Codes& codes, Tensor out);
@@ -57,10 +66,12 @@ WITAN_KERNEL_TWINS(decode_weights)
 // [traits.numbers(n)] as float32, which their dtype holds exactly. Each code is the nearest of its group, ties to the
 // even code; the scale is that with which the largest magnitude is represented (nf4, fp8), the power of 2 that the OCP
 // specification prescribes (mxfp4), or that of the range of values with 0 (int4). Values that are codes of nf4 or mxfp4
-// decoded are encoded without a difference. A group with a value beyond 2^127, or that is not a number, gets a scale that
-// is not a number.
+// decoded are encoded without a difference. A group with a value beyond 2^127, or that is not a number, gets a scale
+// that is not a number.
 void encode_weights(WeightFormat format, std::span<const double> values, std::span<uint32_t> words,
                     std::span<float> scales);
+// Encodes values, in host memory, into the codes of elements [first, first + values.size()), on any device.
+void encode_weights(Stream& stream, const Codes& codes, int64_t first, std::span<const double> values);
 // Decodes in host memory.
 void decode_weights_on_host(WeightFormat format, std::span<const uint32_t> words, std::span<const float> scales,
                             std::span<float> values);

@@ -20,18 +20,41 @@ size_t previous_matrix(const std::vector<Parameter*>& parameters, size_t i) {
   return previous;
 }
 
-// The offsets of the plan's parameters of this dtype in the whole, and of the ranks' shards, which begin at the same
-// elements as in the gradients. Gradients all have one dtype and lie close together.
+// What the parameters of a whole have in common.
+struct StoredAs {
+  DType dtype;
+  kernels::WeightFormat format;
+
+  explicit StoredAs(const Parameter& parameter) : dtype(parameter.spec().dtype), format(parameter.spec().format) {}
+  bool operator==(const StoredAs&) const = default;
+};
+
+// The coded parameters among the unit's, as the plan of a layout that shards nothing.
+BucketPlan plan_of_codes(const std::vector<Parameter*>& parameters, size_t first, size_t end, bool experts) {
+  BucketPlan plan;
+  plan.experts = experts;
+  plan.frozen = true;
+  plan.begins = {0, 0};
+  for (size_t i = first; i < end; ++i) {
+    if (!parameters[i]->in_codes() || parameters[i]->spec().expert != experts) continue;
+    plan.parameters.push_back(i);
+    plan.begins.back() += parameters[i]->elements();
+  }
+  return plan;
+}
+
+// The offsets of the plan's parameters that are stored so in the whole, and of the ranks' shards, which begin at the
+// same elements as in the gradients. Gradients all have one dtype and lie close together.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan& plan,
                                                                 const std::vector<Parameter*>& parameters,
-                                                                DType dtype) {
-  const int64_t grid = Arena::kAlignment / size_of(dtype);
+                                                                const StoredAs& as) {
+  const int64_t grid = Arena::kAlignment / size_of(as.dtype);
   std::vector<int64_t> places, begins;
   int64_t end = 0, close = 0;
   std::optional<size_t> neighbour;  // the parameter directly after which a fused one would lie
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
-    const bool here = parameter.spec().dtype == dtype;
+    const bool here = StoredAs(parameter) == as;
     const bool fused = parameter.spec().fused_with_previous && neighbour == previous_matrix(parameters, i);
     const int64_t at = here && fused ? end : (end + grid - 1) / grid * grid;
     neighbour = i;
@@ -55,8 +78,10 @@ UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Shard
     : stream_(stream),
       groups_(groups),
       reshard_after_forward_(options.reshard_after_forward),
+      decodes_(std::ranges::any_of(shard_plan.parameters(), &Parameter::in_codes)),
       parameters_(shard_plan.parameters()) {
   assert(parameters_of(units) == parameters_);
+  if (decodes_ && !sharded()) reshard_after_forward_ = true;
   const std::vector<BucketPlan> plans =
       sharded() ? plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy)
                 : std::vector<BucketPlan>();
@@ -67,12 +92,14 @@ UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Shard
     const size_t end = first + unit.parameters.size();
     for (const BucketPlan& plan : plans)
       if (plan.parameters.front() >= first && plan.parameters.front() < end) add_wholes(entry, plan);
+    if (!sharded())
+      for (const bool experts : {false, true}) add_wholes(entry, plan_of_codes(parameters_, first, end, experts));
     add_pieces(entry, first, unit.parameters.size(), shard_plan);
     if (!entry.pieces.empty()) published_.push_back(&entry);
     first = end;
   }
   fetched_ = arrived_ = published_.size();
-  if (sharded()) begin_values(options);
+  if (makes_wholes()) begin_values(options);
   for (size_t i = 0; i < units.size(); ++i)
     for (Parameter* parameter : units[i].parameters) parameter->want_guard(&entries_[i].state);
 }
@@ -87,21 +114,24 @@ UnitStore::Entry& UnitStore::entry_of(int unit) {
   return *entry;
 }
 
-// Adds one whole for each dtype of the plan's parameters: a router's dtype is wider than that of its surroundings.
+// Adds one whole for each dtype and format of the plan's parameters: a router's dtype is wider than that of its
+// surroundings.
 void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
   const Layout& layout = groups_.layout();
   Group* group = layout.shards_values(plan.experts) ? &groups_.over(layout.sharding_axes(plan.experts)) : nullptr;
-  const auto dtype_of = [&](size_t i) { return parameters_[i]->spec().dtype; };
   std::vector<size_t> left = plan.parameters;
   while (!left.empty()) {
-    const DType dtype = dtype_of(left.front());
-    const auto others = std::ranges::stable_partition(left, [&](size_t i) { return dtype_of(i) == dtype; });
+    const StoredAs as(*parameters_[left.front()]);
+    const auto others = std::ranges::stable_partition(left, [&](size_t i) { return StoredAs(*parameters_[i]) == as; });
     std::vector<size_t> members(left.begin(), others.begin());
-    const auto [places, begins] = places_of(plan, parameters_, dtype);
+    const auto [places, begins] = places_of(plan, parameters_, as);
     const int64_t count = part_of(begins, group ? group->rank() : 0).second;
     const TraceContextScope named(stream_, parameters_[members.front()]->name());
-    const Tensor shard = stream_.empty({count}, dtype, MemoryTag::weights);
-    entry.wholes.push_back({std::move(members), places, begins, group, shard, {}});
+    Whole& whole = entry.wholes.emplace_back(Whole{std::move(members), places, begins, group, as.dtype, {}, {}, {}});
+    if (as.format == kernels::WeightFormat::none)
+      whole.shard = stream_.empty({count}, as.dtype, MemoryTag::weights);
+    else
+      whole.codes = kernels::empty_codes(stream_, as.format, count, MemoryTag::weights);
     left.erase(left.begin(), others.begin());
   }
 }
@@ -132,7 +162,10 @@ void UnitStore::init_shard(Whole& whole, size_t index, uint64_t seed, TorchRando
   const auto [begin, count] = part_of(whole.begins, whole.group ? whole.group->rank() : 0);
   const int64_t place = whole.places[index], end = place + parameter.elements();
   const int64_t first = std::clamp(begin, place, end), last = std::clamp(begin + count, place, end);
-  const Tensor shard = whole.shard.narrow(0, first < last ? first - begin : 0, last - first);
+  const int64_t at = first < last ? first - begin : 0;
+  if (whole.codes.defined())
+    return parameter.init_codes(stream_, whole.codes.part(at, last - first), first - place, seed, torch);
+  const Tensor shard = whole.shard.narrow(0, at, last - first);
   parameter.init_value_shard(stream_, shard, first - place, seed, torch);
   if (!whole.group) parameter.bind_value(shard.reshape(std::as_const(parameter).shape()));
 }
@@ -164,7 +197,8 @@ void UnitStore::acquire(int unit, Use use) {
   ++entry.state.guards;
   const TraceContextScope trace_context(stream_, use == Use::backward ? std::string_view() : entry.state.name);
   const auto index = static_cast<size_t>(&entry - entries_.data());
-  if (!sharded()) return catch_up(entry);
+  if (!sharded()) catch_up(entry);
+  if (!makes_wholes()) return;
   if (entry.block && use != Use::read) return enter(index);
   need(index);
 }
@@ -173,7 +207,7 @@ void UnitStore::release(int unit, Use use) {
   Entry& entry = entry_of(unit);
   assert(entry.state.guards > 0);
   --entry.state.guards;
-  if (!sharded()) return;
+  if (!makes_wholes()) return;
   if (use == Use::read) return give_back(entry);
   if (!entry.block || entry.state.guards > 0) return;  // guards of the same unit may be nested
   if (use == Use::forward)
@@ -229,24 +263,38 @@ void UnitStore::fetch(Entry& entry) {
 }
 
 void UnitStore::gather(Entry& entry, Stream& on) const {
-  for (Whole& one : entry.wholes) {
-    if (!one.group) continue;
-    one.whole = stream_.empty({one.begins.back()}, one.shard.dtype(), MemoryTag::communication);
+  for (Whole& one : entry.wholes)
+    if (one.made_on_demand()) gather(one, on);
+  entry.gathered = true;
+}
+
+// Codes of other ranks are gathered into memory of their own, which is free as soon as they are decoded.
+void UnitStore::gather(Whole& one, Stream& on) const {
+  const auto gathered = [&](const Tensor& whole, const Tensor& shard, const auto& at) {
     std::vector<OwnedTensor> pieces;
     for (int rank = 0; rank < one.group->size(); ++rank)
       if (const auto [begin, count] = part_of(one.begins, rank); count > 0)
-        pieces.push_back({one.whole.narrow(0, begin, count), rank});
+        pieces.push_back({whole.narrow(0, at(begin), at(count)), rank});
     const auto [begin, count] = part_of(one.begins, one.group->rank());
-    if (count > 0) on.copy(one.whole.narrow(0, begin, count), one.shard);
+    if (count > 0) on.copy(whole.narrow(0, at(begin), at(count)), shard);
     one.group->all_gather_uneven(on, pieces);
+  };
+  one.whole = stream_.empty({one.begins.back()}, one.dtype, one.group ? MemoryTag::communication : MemoryTag::weights);
+  if (!one.codes.defined()) return gathered(one.whole, one.shard, [](int64_t elements) { return elements; });
+  kernels::Codes codes = one.codes;
+  if (one.group) {
+    codes = kernels::empty_codes(stream_, codes.format, one.begins.back(), MemoryTag::communication);
+    const kernels::WeightFormatTraits& format = kernels::traits_of(codes.format);
+    gathered(codes.words, one.codes.words, [&](int64_t elements) { return format.words(elements); });
+    gathered(codes.scales, one.codes.scales, [&](int64_t elements) { return format.numbers(elements); });
   }
-  entry.gathered = true;
+  kernels::decode_weights(on, codes, one.whole);
 }
 
 // Binds the parameters' values to the whole, or unbinds them.
 void UnitStore::bind(Entry& entry, bool whole) const {
   for (const Whole& one : entry.wholes) {
-    if (!one.group) continue;
+    if (!one.made_on_demand()) continue;
     for (size_t i = 0; i < one.parameters.size(); ++i) {
       Parameter& parameter = *parameters_[one.parameters[i]];
       const Shape& shape = std::as_const(parameter).shape();
@@ -265,7 +313,7 @@ void UnitStore::give_back(Entry& entry) {
 }
 
 void UnitStore::begin_passes() {
-  if (!sharded()) return;
+  if (!makes_wholes()) return;
   if (reshard_after_forward_) return give_back();
   for (size_t unit = 0; unit < entries_.size(); ++unit) need(unit);
 }
@@ -300,6 +348,14 @@ void UnitStore::fetch_published() {
   if (side_ && fetched_ == 0) side_->follow(stream_);  // the main stream updated them, and read the old values
   for (const Pieces& one : published_[fetched_++]->pieces)
     one.group->all_gather_uneven(side_ ? *side_ : stream_, one.pieces);
+}
+
+CodedUnits::CodedUnits(Stream& stream, Transformer& model, const Groups& groups, uint64_t seed) {
+  const std::vector<Parameter*> parameters = model.parameters();
+  if (std::ranges::none_of(parameters, &Parameter::in_codes)) return;
+  plan_.emplace(parameters, groups.layout(), groups.rank());
+  units_ = std::make_unique<UnitStore>(stream, model.units(), *plan_, groups, UnitStore::Options{.seed = seed});
+  model.attach({.units = units_.get()});
 }
 
 }  // namespace witan

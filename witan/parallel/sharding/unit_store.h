@@ -1,4 +1,5 @@
-// Gathers the values of a model's units (model/unit.h), which data-parallel ranks shard, while guards hold them.
+// Gathers the values of a model's units (model/unit.h), which data-parallel ranks shard, while guards hold them; and
+// decodes frozen matrices that are kept as codes (kernels/quantised/quantised.h), sharded or not.
 //
 // There are two strategies. If parameters are sharded (ZeRO stage 3, FSDP: Zhao et al., 2023), a rank holds only its
 // shard of each unit, split where its gradients are (shard_plan.h): experts over expert_shard, all other parameters
@@ -15,13 +16,18 @@
 // gathered in the model's order, each when it is first acquired: in the next step's forward, or by an earlier reader
 // such as a checkpoint.
 //
+// Codes are gathered as they are and then decoded, into a whole that is given back like one that was gathered. In a
+// layout that does not shard values, a rank has the codes of all its matrices, and decodes them without communication.
+//
 // On a GPU units are gathered on a side stream, the next one while the current one computes. All ranks that share units
 // must make the same calls in the same order.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "witan/model/transformer.h"
 #include "witan/model/unit.h"
 #include "witan/parallel/sharding/shard_plan.h"
 
@@ -69,14 +75,18 @@ class UnitStore final : public UnitAccess {
   bool gathered() const { return arrived_ == published_.size(); }
 
  private:
-  // The part of a unit with sharded parameters that one group gathers.
+  // Parameters of a unit that one group gathers, or that are decoded: of one dtype and one format.
   struct Whole {
     std::vector<size_t> parameters;  // indices in the model
     std::vector<int64_t> places;     // offset of each in the whole
     std::vector<int64_t> begins;     // [ranks + 1]: offsets of the ranks' shards in the whole
     Group* group;                    // nullptr: every rank holds the whole
-    Tensor shard;                    // [elements of this rank]
-    Tensor whole;                    // [begins.back()] while gathered
+    DType dtype;
+    Tensor shard;          // [elements of this rank]; undefined: it is kept as codes
+    kernels::Codes codes;  // of the elements of this rank
+    Tensor whole;          // [begins.back()] while gathered
+
+    bool made_on_demand() const { return group != nullptr || codes.defined(); }
   };
   // The part of a unit that one group gathers if only the update is sharded.
   struct Pieces {
@@ -94,10 +104,12 @@ class UnitStore final : public UnitAccess {
   };
 
   bool sharded() const { return groups_.layout().shards_values(); }
+  bool makes_wholes() const { return sharded() || decodes_; }
   Entry& entry_of(int unit);
-  // For sharded parameters:
+  // For sharded and coded parameters:
   void add_wholes(Entry& entry, const BucketPlan& plan) const;
   void begin_values(const Options& options);
+  void gather(Whole& one, Stream& on) const;
   void init_shard(Whole& whole, size_t index, uint64_t seed, TorchRandom* torch) const;
   void enter(size_t unit);
   void leave(size_t unit);
@@ -117,11 +129,24 @@ class UnitStore final : public UnitAccess {
   Stream* side_ = nullptr;
   bool prefetches_ = false;
   bool reshard_after_forward_;
+  bool decodes_;  // some parameters are kept as codes
   std::vector<Parameter*> parameters_;
   std::vector<Entry> entries_;  // in the model's order
   bool in_backward_ = false;
   std::vector<const Entry*> published_;  // entries that publish() makes out of date, in the model's order
   size_t fetched_ = 0, arrived_ = 0;  // how many of them are being gathered or have arrived, and how many have arrived
+};
+
+// The units of a model that one rank has whole, of which some matrices are kept as codes; of other models nothing,
+// whose values are always there.
+class CodedUnits {
+ public:
+  // Attaches the units to the model. Stream, model and groups must outlive it.
+  CodedUnits(Stream& stream, Transformer& model, const Groups& groups, uint64_t seed = 0);
+
+ private:
+  std::optional<ShardPlan> plan_;
+  std::unique_ptr<UnitStore> units_;
 };
 
 }  // namespace witan

@@ -5,6 +5,7 @@
 
 #include "witan/model/config.h"
 #include "witan/model/counts.h"
+#include "witan/model/frozen.h"
 #include "witan/moe/dispatchers/receive_buffers.h"
 #include "witan/moe/dispatchers/replicas.h"
 #include "witan/moe/layer/experts.h"

@@ -47,7 +47,7 @@ struct StepScalar {
   std::optional<Text> megatron = {};  // Megatron-LM's line, between the gradient norm and the skipped iterations
 };
 
-// L2, of all parameters after the update; with log_params_norm.
+// L2, of all parameters after the update but those kept as codes; with log_params_norm.
 inline constexpr StepScalar kParamsNorm{.key = "params_norm",
                                         .tensorboard = StepScalar::Tag{"params-norm", 4},
                                         .progress = StepScalar::Text{"params norm ", "{:.3f}", "", 1},

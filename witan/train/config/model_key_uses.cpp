@@ -1,6 +1,7 @@
 // The keys of layers: which of them a model with other settings does not read.
 #include <algorithm>
 
+#include "witan/model/frozen.h"
 #include "witan/train/config/key_uses.h"
 
 namespace witan {
@@ -33,6 +34,15 @@ std::vector<KeyUse> model_uses() {
        "lora_rank above 0",
        "lora_rank",
        [](Config c) { return c.model.lora_rank > 0; }},
+      {{"frozen_format"}, "lora_rank above 0, or freeze", "lora_rank", [](Config c) { return Freeze(c.model).any(); }},
+      {{"frozen_experts_format"},
+       "lora_rank above 0 or freeze, and experts",
+       "lora_rank",
+       [](Config c) { return Freeze(c.model).any() && c.model.moe.num_experts > 0; }},
+      {{"frozen_head_format"},
+       "lora_rank above 0 or freeze, and untie_embeddings_and_output_weights = true",
+       "lora_rank",
+       [](Config c) { return Freeze(c.model).any() && c.model.untie_embeddings_and_output_weights; }},
       {{"recompute_modules"},
        "recompute_granularity = selective",
        "recompute_granularity",

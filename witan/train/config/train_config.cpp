@@ -143,7 +143,8 @@ Fields LogConfig::fields() {
             "Progress line and train.log, or Megatron-LM's or modded-nanogpt's log lines on standard output"}
           .one_of({"witan", "megatron", "nanogpt"}),
       Field{"log_throughput", &log_throughput, "Log TFLOP/s by Megatron-LM's formula"},
-      Field{"log_params_norm", &log_params_norm, "Log the L2 norm of all parameters"},
+      Field{"log_params_norm", &log_params_norm,
+            "Log the L2 norm of all parameters (frozen matrices that are kept as codes left out)"},
       Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "Log the number of gradients that are exactly 0"},
       Field{"log_progress", &log_progress, "Write progress.txt: tokens and FLOPs at every start and checkpoint"},
       Field{"log_memory_to_tensorboard", &log_memory_to_tensorboard,

@@ -11,6 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/model/config.h"
+#include "witan/model/frozen.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
 

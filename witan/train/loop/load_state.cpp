@@ -85,7 +85,7 @@ void StateLoader::begin_reference() {
 
 void StateLoader::take_reference(const RunConfig& reference) {
   InitialWeights weights(reference, "reference");
-  weights.fill(stream_, engine_.reference()->state());
+  weights.fill(stream_, engine_.reference()->state(), engine_.reference()->parameters());
   await_weights(reference.train.init_from);
   warn_of_lost_best(reference.train.init_from);
   warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
@@ -187,7 +187,7 @@ void StateLoader::take_weights() {
   const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
   const RunConfig& config = run_.config;
   InitialWeights weights(config);
-  weights.fill(stream_, engine_.state());
+  weights.fill(stream_, engine_.state(), engine_.parameters());
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
   warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());

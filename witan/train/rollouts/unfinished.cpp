@@ -58,7 +58,8 @@ std::string hash_of_weights(Stream& stream, Transformer& model) {
     stream.read(bytes.data(), first);
     hasher.update(bytes.data(), bytes.size());
   };
-  for (const Parameter* parameter : model.parameters()) add(parameter->value_shard());
+  for (const Parameter* parameter : model.parameters())
+    for (const Tensor& kept : parameter->kept()) add(kept);
   for (const Buffer* buffer : model.buffers()) add(buffer->value().reshape({buffer->value().elements()}));
   return hasher.hex();
 }

@@ -84,6 +84,7 @@ class Engine {
   // so that the next step finds the memory that it was planned with.
   void end_reading() { rank_.units->give_back(); }
   std::vector<StateTensor> state() { return rank_.state(); }
+  const std::vector<Parameter*>& parameters() const { return rank_.parameters; }
   double params_norm() { return rank_.params_norm(); }
   LayerNorms layer_norms(const StepResult& result) { return rank_.layer_norms(result); }
   std::vector<std::string> non_finite_values() { return rank_.non_finite_values(); }

@@ -37,10 +37,12 @@ std::string describe(const NonFiniteCount& count) {
 std::optional<std::string> describe_non_finite(const Parameter& parameter, const Tensor& part, int64_t first) {
   const NonFiniteCount count = count_non_finite(part);
   if (!count.any()) return std::nullopt;
-  if (!parameter.spec().expert) return cat(parameter.name(), ": ", describe(count));
+  const std::string what = cat(describe(count), parameter.in_codes() ? " scales" : "");
+  if (!parameter.spec().expert) return cat(parameter.name(), ": ", what);
+  const kernels::WeightFormatTraits& format = kernels::traits_of(parameter.spec().format);
+  const int64_t place = parameter.in_codes() ? count.first / format.scales * format.group : count.first;
   const int64_t each = parameter.global_shape().elements() / parameter.global_shape()[0];
-  return cat(parameter.name(), ", expert ", parameter.region().global(first + count.first) / each, ": ",
-             describe(count));
+  return cat(parameter.name(), ", expert ", parameter.region().global(first + place) / each, ": ", what);
 }
 
 void NonFiniteSearch::allocated(Stream& stream, const Tensor& memory) {

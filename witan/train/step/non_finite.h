@@ -26,7 +26,8 @@ NonFiniteCount count_non_finite(const Tensor& tensor);
 std::string describe(const NonFiniteCount& count);  // "3 NaN and 1 infinite"
 
 // "layers.2.moe.experts.down, expert 5: 3 NaN" for a flat part of a parameter that begins at its element `first`, with
-// the number of the first expert that has some; nothing if all are finite.
+// the number of the first expert that has some; nothing if all are finite. Of a parameter that is kept as codes, `part`
+// is their scales.
 std::optional<std::string> describe_non_finite(const Parameter& parameter, const Tensor& part, int64_t first);
 
 // Watches passes for the first value that is not finite.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/threads/threads.h"
+#include "witan/model/frozen.h"
 #include "witan/ops/fp8/fp8_kept.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/trace_context.h"
@@ -39,19 +40,26 @@ WholeModel whole_model(const RunConfig& config, const Stages& stages, const Grou
   return whole;
 }
 
-// The shard of a value, region by region.
+// The shard of a value, or of what it is kept as, region by region.
 void add_value(std::vector<StateTensor>& tensors, const Parameter& parameter, const Layout& layout, int rank) {
   const ParameterSpec& spec = parameter.spec();
   const Axes owners = layout.shards_values(spec.expert) ? layout.sharding_axes(spec.expert) : Axes{};
   const bool writes = !spec.copy && layout.holds_first(spec, rank, owners);
-  const Tensor shard = parameter.value_shard();
-  int64_t done = 0;
-  for (const Region& region :
-       parameter.region().slice(parameter.shard_first(), parameter.shard_first() + shard.elements())) {
-    tensors.push_back(
-        {parameter.name(), shard.narrow(0, done, region.elements()), parameter.global_shape(), region, writes});
-    done += region.elements();
-  }
+  const auto add = [&](const std::string& name, const Tensor& shard, int64_t elements_each) {
+    const int64_t first = parameter.shard_first() / elements_each;
+    const Shape global = parameter.global_shape().with(parameter.global_shape().dims() - 1,
+                                                       parameter.global_shape().last() / elements_each);
+    int64_t done = 0;
+    for (const Region& region : divided_by(parameter.region(), elements_each).slice(first, first + shard.elements())) {
+      tensors.push_back({name, shard.narrow(0, done, region.elements()), global, region, writes});
+      done += region.elements();
+    }
+  };
+  if (!parameter.in_codes()) return add(parameter.name(), parameter.value_shard(), 1);
+  const kernels::WeightFormatTraits& format = kernels::traits_of(spec.format);
+  const CodedNames names(parameter.name(), spec.format);
+  add(names.words, parameter.codes().words, format.codes_per_word());
+  add(names.scales, parameter.codes().scales, format.group / format.scales);
 }
 
 }  // namespace
@@ -136,7 +144,7 @@ std::vector<std::string> RankModel::non_finite_values() {
   stream.wait();
   std::vector<std::string> found;
   for (const Parameter* parameter : parameters)
-    if (const auto text = describe_non_finite(*parameter, parameter->value_shard(), parameter->shard_first()))
+    if (const auto text = describe_non_finite(*parameter, parameter->kept().back(), parameter->shard_first()))
       found.push_back(*text);
   return found;
 }

@@ -74,7 +74,8 @@ void Reference::attach(ModelServices& services) {
 int64_t Reference::bytes() const {
   int64_t bytes = 0;
   if (!own_) return bytes;
-  for (const Parameter* parameter : own_->parameters) bytes += bytes_of_tensor(parameter->value_shard());
+  for (const Parameter* parameter : own_->parameters)
+    for (const Tensor& kept : parameter->kept()) bytes += bytes_of_tensor(kept);
   for (const Buffer* buffer : own_->buffers) bytes += bytes_of_tensor(buffer->value());
   return bytes;
 }
@@ -86,8 +87,10 @@ std::vector<StateTensor> Reference::state() {
 void Reference::copy_trained() {
   rank_.gather_values();
   assert(own_->parameters.size() == rank_.parameters.size() && own_->buffers.size() == rank_.buffers.size());
-  for (size_t i = 0; i < rank_.parameters.size(); ++i)
-    rank_.stream.copy(own_->parameters[i]->value_shard(), rank_.parameters[i]->value_shard());
+  for (size_t i = 0; i < rank_.parameters.size(); ++i) {
+    const std::vector<Tensor> from = rank_.parameters[i]->kept(), to = own_->parameters[i]->kept();
+    for (size_t j = 0; j < from.size(); ++j) rank_.stream.copy(to[j], from[j]);
+  }
   for (size_t i = 0; i < rank_.buffers.size(); ++i)
     rank_.stream.copy(own_->buffers[i]->value(), rank_.buffers[i]->value());
 }

@@ -39,6 +39,8 @@ class Reference {
   // Collective: takes the present weights of the trained model.
   void copy_trained();
 
+  const std::vector<Parameter*>& parameters() const { return own_ ? own_->parameters : rank_.parameters; }
+
  private:
   friend class ReferencePasses;
   struct Own {

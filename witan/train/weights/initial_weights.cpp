@@ -14,6 +14,7 @@
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/convert/model_function.h"
+#include "witan/model/frozen.h"
 #include "witan/nn/lora.h"
 #include "witan/tensor/host.h"
 #include "witan/train/config/saved_config.h"
@@ -116,33 +117,53 @@ void InitialWeights::check() const {
                              is_of_mtp(name) ? cat("; set mtp_num_layers = ", source_modules) : "");
 }
 
-void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state) {
+void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state,
+                          const std::vector<Parameter*>& parameters) {
   stream.wait();
   for (const StateTensor& to : state) {
     if (to.kind == StateTensor::Kind::optimizer || !is_floating(to.local.dtype())) continue;
     if (const std::string name = to.parameter(); weights_.contains(name)) fill(to, name);
   }
+  for (const Parameter* parameter : parameters) {
+    if (!parameter->in_codes() || !weights_.contains(parameter->name())) continue;
+    const std::string words = CodedNames(parameter->name(), parameter->spec().format).words;
+    const bool writes =
+        std::ranges::any_of(state, [&](const StateTensor& to) { return to.writes && to.name == words; });
+    encode(stream, *parameter, writes);
+  }
 }
 
+void InitialWeights::read(const std::string& name, const Shape& global, const Region& region, int64_t begin,
+                          int64_t end, std::vector<double>& values) {
+  const int64_t known = has_vocabulary_rows(name) ? config_.model.vocab_size * global[1] : global.elements();
+  values.assign(static_cast<size_t>(end - begin), 0.0);
+  double* at = values.data();
+  for (const Region& piece : region.slice(begin, end))
+    for (int64_t run = 0; run < std::max<int64_t>(piece.runs(), 1) && piece.elements() > 0; ++run) {
+      const int64_t first = piece.first() + run * piece.distance();
+      if (first < known) source_->read(name, first, std::min(piece.length(), known - first), at);
+      at += piece.length();
+    }
+}
+
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 20;  // elements
+
+int64_t count_non_finite(const std::vector<double>& values) {
+  return std::ranges::count_if(values, [](double value) { return !std::isfinite(value); });
+}
+
+}  // namespace
+
 void InitialWeights::fill(const StateTensor& to, const std::string& name) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  const int64_t known =
-      has_vocabulary_rows(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
   dispatch_floating(to.dtype(), [&]<class T>() {
     std::vector<double> values;
     std::vector<T> converted;
     for (int64_t begin = 0, end; begin < to.region.elements(); begin = end) {
       end = std::min(to.region.elements(), begin + kPiece);
-      values.assign(static_cast<size_t>(end - begin), 0.0);
-      double* at = values.data();
-      for (const Region& piece : to.region.slice(begin, end))
-        for (int64_t run = 0; run < std::max<int64_t>(piece.runs(), 1) && piece.elements() > 0; ++run) {
-          const int64_t first = piece.first() + run * piece.distance();
-          if (first < known) source_->read(name, first, std::min(piece.length(), known - first), at);
-          at += piece.length();
-        }
-      if (const auto bad = std::ranges::count_if(values, [](double value) { return !std::isfinite(value); });
-          bad > 0 && to.writes && to.kind != StateTensor::Kind::master)
+      read(name, to.global_shape, to.region, begin, end, values);
+      if (const int64_t bad = count_non_finite(values); bad > 0 && to.writes && to.kind != StateTensor::Kind::master)
         non_finite_[name] += bad;
       converted.resize(values.size());
       std::ranges::transform(values, converted.begin(), [](double value) { return T(value); });
@@ -154,6 +175,17 @@ void InitialWeights::fill(const StateTensor& to, const std::string& name) {
                        (end - begin) * static_cast<int64_t>(sizeof(T)));
     }
   });
+}
+
+void InitialWeights::encode(Stream& stream, const Parameter& to, bool counts) {
+  const int64_t first = to.shard_first(), elements = to.codes().elements();
+  std::vector<double> values;
+  for (int64_t begin = 0, end; begin < elements; begin = end) {
+    end = std::min(elements, begin + kPiece);
+    read(to.name(), to.global_shape(), to.region(), first + begin, first + end, values);
+    if (const int64_t bad = counts ? count_non_finite(values) : 0; bad > 0) non_finite_[to.name()] += bad;
+    kernels::encode_weights(stream, to.codes(), begin, values);
+  }
 }
 
 }  // namespace witan

@@ -10,6 +10,7 @@
 
 #include "witan/checkpoint/state.h"
 #include "witan/convert/weight_source.h"
+#include "witan/nn/parameter.h"
 #include "witan/tensor/device.h"
 #include "witan/train/config/config.h"
 
@@ -36,9 +37,9 @@ class InitialWeights {
   // also naming a tensor that one of the models lacks, and what require_same_function() throws.
   explicit InitialWeights(const RunConfig& config, const std::string& key = "init_from");
 
-  // Fills the values, masters and buffers among a rank's tensors. The others, and buffers that the source lacks, stay.
-  // Needs sole use of the stream's device.
-  void fill(Stream& stream, const std::vector<StateTensor>& state);
+  // Fills the values, masters and buffers among a rank's tensors, and encodes the parameters that are kept as codes.
+  // The others, and buffers that the source lacks, stay. Needs sole use of the stream's device.
+  void fill(Stream& stream, const std::vector<StateTensor>& state, const std::vector<Parameter*>& parameters);
 
   // How many values that fill() has filled are NaN or infinite, by the tensor's name; counted on the rank that writes
   // them to checkpoints.
@@ -51,6 +52,10 @@ class InitialWeights {
  private:
   void check() const;
   void fill(const StateTensor& to, const std::string& name);
+  void encode(Stream& stream, const Parameter& to, bool counts);
+  // Reads elements [begin, end) of the region, in its own order, of which there are zeros behind those of the source.
+  void read(const std::string& name, const Shape& global, const Region& region, int64_t begin, int64_t end,
+            std::vector<double>& values);
 
   const RunConfig& config_;
   const std::string asked_;  // "init_from = X: "

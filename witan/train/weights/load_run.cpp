@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/model/frozen.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/train/config/saved_config.h"
@@ -14,6 +15,7 @@
 #include "witan/train/state/run_folder.h"
 #include "witan/train/state/run_start.h"
 #include "witan/train/step/device.h"
+#include "witan/train/step/rank_model.h"
 #include "witan/train/step/reference.h"
 #include "witan/train/weights/kept_reference.h"
 
@@ -29,6 +31,7 @@ int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedMod
   Stream stream({Device::Kind::meta, device.index, device.kind}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
   Transformer model(stream, config.model, 0, groups.model_axes(config.parallel));
+  const CodedUnits units(stream, model, groups);
   work(stream, model);
   return stream.arena().high_water();
 }
@@ -129,10 +132,12 @@ std::optional<TrainedRun> reference_run(const TrainedRun& run) {
   config.objective = {};
   config.data.preferences = false;
   TrainedRun reference = run;
-  if (kind == ReferenceKind::base)
+  if (kind == ReferenceKind::base) {
+    if (keeps_codes(config.model)) config.model.freeze = "*";  // or its matrices would not be kept as codes
     config.model.lora_rank = 0;
-  else
+  } else {
     reference.checkpoint = require_kept_reference(run.folder);
+  }
   reference.config = resolve(config, {});
   return reference;
 }
@@ -154,17 +159,9 @@ TrainedModel::TrainedModel(const TrainedRun& run, int threads, const Work& work,
     : groups_(groups_of_one(run.config)),
       pool_(threads),
       stream_(device, reserve_arena(device, bytes_needed(validated(run.config, device), pool_, work, device)), pool_),
-      model_(stream_, run.config->model, 0, groups_.model_axes(run.config->parallel)) {
-  std::vector<StateTensor> weights;
-  for (const Parameter* parameter : model_.parameters())
-    weights.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
-  for (const Buffer* buffer : model_.buffers())
-    weights.push_back({.name = buffer->name(),
-                       .local = buffer->value(),
-                       .global_shape = buffer->spec().shape,
-                       .region = {0, buffer->spec().shape.elements()},
-                       .kind = StateTensor::Kind::buffer});
-  load_tensors(run.checkpoint, weights, Extra::allow);
+      model_(stream_, run.config->model, 0, groups_.model_axes(run.config->parallel)),
+      units_(stream_, model_, groups_) {
+  load_tensors(run.checkpoint, state_of_model(model_.parameters(), model_.buffers(), groups_), Extra::allow);
 }
 
 }  // namespace witan

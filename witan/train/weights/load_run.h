@@ -12,6 +12,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/sharding/unit_store.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/data/run_data.h"
@@ -85,6 +86,7 @@ class TrainedModel {
   ThreadPool pool_;
   Stream stream_;
   Transformer model_;
+  CodedUnits units_;
 };
 
 }  // namespace witan

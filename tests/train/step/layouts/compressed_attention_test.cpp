@@ -8,6 +8,7 @@
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "train/step/layouts/one_rank.h"
+#include "witan/model/frozen.h"
 
 namespace witan {
 namespace {
