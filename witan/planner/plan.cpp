@@ -185,7 +185,7 @@ int64_t Plan::needed_bytes() const {
 Plan plan_outline(const ResolvedConfig& config) {
   Plan plan;
   plan.counts = count_parameters(config->model);
-  if (Freeze(config->model).any()) plan.trained = count_trained(config->model).all;
+  if (Freeze(config->model).any()) plan.trained = count_trained(config->model);
   plan.layers = config->model.layers();
   plan.tokens_per_step = config->train.global_batch_size * config->data.seq_length;
   plan.ramp = describe_ramp(config);

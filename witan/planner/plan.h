@@ -15,6 +15,7 @@
 #include "witan/train/config/config.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/config/run_plan.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 
@@ -55,17 +56,17 @@ struct RankPlan {
 
 struct Plan {
   ParameterCounts counts;
-  std::optional<int64_t> trained;           // trainable parameters; nullopt if none are frozen
-  std::vector<ParamGroupUse> param_groups;  // the optimizer's; empty: all parameters share one set of settings
-  std::vector<RankPlan> ranks;              // one for each rank, or one for each class of equal ranks
-  int64_t reserve_bytes = 0;                // memory of the process outside its arenas (planner/memory/reserve.h)
-  bool spread = false;                      // ranks are spread over unknown hosts, so that memory is checked per rank
-  bool on_gpu = false;                      // arenas lie in GPU memory, one GPU per rank
-  int64_t gpu_reserve_bytes = 0;            // memory of each GPU outside its arena
-  bool processes = false;                   // each rank is a process
-  bool exchanges_rows = false;              // experts are sharded over ranks
-  bool rows_by_hosts = false;               // tokens for experts are sent to each host once
-  bool peers_allowed = true;                // WITAN_COMM_PEERS allows peer memory
+  std::optional<TrainedParameters> trained;  // nullopt if no parameters are frozen
+  std::vector<ParamGroupUse> param_groups;   // the optimizer's; empty: all parameters share one set of settings
+  std::vector<RankPlan> ranks;               // one for each rank, or one for each class of equal ranks
+  int64_t reserve_bytes = 0;                 // memory of the process outside its arenas (planner/memory/reserve.h)
+  bool spread = false;                       // ranks are spread over unknown hosts, so that memory is checked per rank
+  bool on_gpu = false;                       // arenas lie in GPU memory, one GPU per rank
+  int64_t gpu_reserve_bytes = 0;             // memory of each GPU outside its arena
+  bool processes = false;                    // each rank is a process
+  bool exchanges_rows = false;               // experts are sharded over ranks
+  bool rows_by_hosts = false;                // tokens for experts are sent to each host once
+  bool peers_allowed = true;                 // WITAN_COMM_PEERS allows peer memory
   bool peers = true;                 // GPUs write tokens for experts into each other's memory; false: NCCL carries them
   bool through_host = false;         // ... or some of them send them through the host's memory
   int64_t checkpoint_bytes = 0;      // size of one checkpoint on disk (planner/memory/disk.h)

@@ -69,6 +69,63 @@ TEST_F(AdapterExports, AdaptersAreTrainedOnARunAndExportedMergedOrSeparately) {
               HasSubstr("has adapters, and the new model has none: merge them first"));
 }
 
+// Over a base in 4 bits: resumed to the bit, generated from, evaluated and merged to what was trained, from checkpoints
+// of several ranks, and a base for the next run.
+TEST_F(AdapterExports, AdaptersOfABaseIn4Bits) {
+  const std::vector<std::string> sizes = words_in(
+      "--hidden-size 64 --ffn-hidden-size 64 --num-layers 2 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 2 --global-batch-size 4");
+  std::vector<std::string> base = sizes;
+  base.insert(base.end(), {"--ranks", "1", "--train-iters", "4"});
+  train("base", base);
+  const auto tune = [&](const std::string& name, const std::string& from, const std::string& more) {
+    std::vector<std::string> args = words_in(
+        "--lora-rank 4 --lr 0.02 --seq-length 32 --micro-batch-size 2 --global-batch-size 4 --eval-iters 1 --device "
+        "cpu "
+        "--sample-tokens 0 --held-out-fraction 0.2",
+        {"train", "--run", name, "--data", folder_ / "text.txt", "--init-from", from});
+    for (const std::string& word : words_in(more)) args.push_back(word);
+    const Said ran = done(args);
+    return ran.out + ran.err;
+  };
+  const std::string said =
+      tune("small", "base",
+           "--frozen-format nf4 --mesh shard=2,expert=2 --train-iters 4 --data-parallel-sharding-strategy "
+           "optim_grads_params");
+  EXPECT_THAT(said, HasSubstr("kept as nf4 in"));
+  EXPECT_THAT(said, ::testing::ContainsRegex("frozen +nf4 with an error of [0-9.]+ % \\(root mean square\\)"));
+
+  // A run of the same steps that stops in between.
+  tune("stopped", "base", "--frozen-format nf4 --ranks 1 --train-iters 2 --lr-decay-iters 4 --lr-warmup-iters 0");
+  tune("straight", "base", "--frozen-format nf4 --ranks 1 --train-iters 4 --lr-decay-iters 4 --lr-warmup-iters 0");
+  done({"train", "--run", "stopped", "--train-iters", "4"});
+  EXPECT_EQ(file("runs/stopped/checkpoints/step-4/shard-00000.safetensors"),
+            file("runs/straight/checkpoints/step-4/shard-00000.safetensors"));
+
+  const auto loss_of = [&](const std::string& name) {
+    const std::string out = done({"eval", "--run", name}).out;
+    return std::stod(out.substr(out.find("loss") + 4));
+  };
+  export_to("small", "merged");
+  done({"import", folder_ / "merged", "--run", "merged"});
+  EXPECT_NEAR(loss_of("merged"), loss_of("small"), 1e-4);
+  EXPECT_NE(loss_of("base"), loss_of("small"));
+  const auto text = [&](const std::string& name) {
+    return done({"generate", "the ", "--run", name, "--greedy", "--max-tokens", "12"}).out;
+  };
+  EXPECT_EQ(text("merged"), text("small"));
+  const Said alone = run({"export", "--run", "small", "--format", "peft", folder_ / "adapters"});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+
+  // A run with these adapters on the same codes.
+  EXPECT_THAT(tune("next", "small", "--ranks 1 --train-iters 1"), HasSubstr("nf4 without a difference"));
+  EXPECT_THAT(run({"train", "--run", "kept", "--init-from", "base", "--lora-rank", "4", "--frozen-format", "nf4",
+                   "--data", folder_ / "text.txt", "--device", "cpu", "--mesh", "shard=2",
+                   "--data-parallel-sharding-strategy", "optim_grads_params", "--reshard-after-forward", "false"})
+                  .err,
+              HasSubstr("reshard_after_forward = false keeps every layer's matrices decoded"));
+}
+
 // Published folders of Gemma 4 hold projections of layers that borrow keys and values, which are kept beside the model.
 TEST_F(AdapterExports, TensorsThatNoProgramReadsAreNoHindrance) {
   train("gemma", words_in("--ranks 1 --num-layers 4 --hidden-size 32 --ffn-hidden-size 32 --tokenizer-vocab-size 300 "

@@ -228,6 +228,15 @@ void suggest_commands(const Context& context, RunConfig config, bool best, Given
   progress.note("the report   " + report);
 }
 
+std::string describe_trained(const TrainedParameters& trained) {
+  std::string text = fmt::format("trained      {} of the parameters; the others are frozen",
+                                 format_count(static_cast<double>(trained.all)));
+  for (const auto& [format, coded] : trained.coded)
+    text += fmt::format("; {} kept as {} in {}", format_count(static_cast<double>(coded.elements)), format,
+                        format_bytes(static_cast<double>(coded.bytes)));
+  return text;
+}
+
 }  // namespace
 
 void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress& progress) {
@@ -287,9 +296,7 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
       config->model.moe.num_experts > 0
           ? fmt::format(", {} experts, top-{}", config->model.moe.num_experts, config->model.moe.moe_router_topk)
           : ""));
-  if (plan.trained)
-    progress.note(fmt::format("trained      {} of the parameters; the others are frozen",
-                              format_count(static_cast<double>(*plan.trained))));
+  if (plan.trained) progress.note(describe_trained(*plan.trained));
   for (size_t i = 0; i < plan.param_groups.size(); ++i)
     progress.note((i == 0 ? "optimizer    " : "             ") + format_param_groups(plan.param_groups)[i]);
   const auto& parallel = config->parallel;

@@ -70,8 +70,12 @@ WITAN_KERNEL_TWINS(decode_weights)
 // that is not a number.
 void encode_weights(WeightFormat format, std::span<const double> values, std::span<uint32_t> words,
                     std::span<float> scales);
-// Encodes values, in host memory, into the codes of elements [first, first + values.size()), on any device.
-void encode_weights(Stream& stream, const Codes& codes, int64_t first, std::span<const double> values);
+// Encodes values, in host memory, into the codes of elements [first, first + values.size()), on any device. Returns
+// what is lost.
+struct EncodingLoss {
+  double squared_error = 0, squared_values = 0;  // sums
+};
+EncodingLoss encode_weights(Stream& stream, const Codes& codes, int64_t first, std::span<const double> values);
 // Decodes in host memory.
 void decode_weights_on_host(WeightFormat format, std::span<const uint32_t> words, std::span<const float> scales,
                             std::span<float> values);

@@ -19,11 +19,17 @@ std::string count_line(const char* what, int64_t count) {
   return fmt::format("  {:<34} {:>16}\n", what, fmt::format("{}", fmt::group_digits(count)));
 }
 
+std::string frozen_lines(const TrainedParameters& trained) {
+  std::string lines = count_line("trained, the others frozen", trained.all);
+  for (const auto& [format, coded] : trained.coded)
+    lines += count_line(cat("  of the frozen kept as ", format).c_str(), coded.elements);
+  return lines;
+}
+
 std::string counts_section(const Plan& plan) {
   const ParameterCounts& counts = plan.counts;
   return "Parameters\n" + count_line("exact", counts.exact) + count_line("active for one token", counts.active) +
-         count_line("of them in experts", counts.experts) +
-         (plan.trained ? count_line("trained, the others frozen", *plan.trained) : "") +
+         count_line("of them in experts", counts.experts) + (plan.trained ? frozen_lines(*plan.trained) : "") +
          count_line("as Megatron-LM counts: layers", counts.megatron_layers) +
          count_line("  embedding layers", counts.megatron_embeddings) + count_line("  total", counts.megatron_total()) +
          (plan.assumed_vocabulary ? cat("  ", format_assumption(*plan.assumed_vocabulary), "\n") : "");
@@ -305,7 +311,11 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["tokens_per_step"] = plan.tokens_per_step;
   if (!plan.ramp.empty()) json["ramp"] = plan.ramp;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
-  if (plan.trained) json["parameters"]["trained"] = *plan.trained;
+  if (plan.trained) {
+    json["parameters"]["trained"] = plan.trained->all;
+    for (const auto& [format, coded] : plan.trained->coded)
+      json["parameters"]["codes"][format] = {{"elements", coded.elements}, {"bytes", coded.bytes}};
+  }
   if (plan.assumed_vocabulary) json["assumed_vocabulary"] = *plan.assumed_vocabulary;
   for (const ParamGroupUse& group : plan.param_groups)
     json["param_groups"].push_back({{"group", group.label},

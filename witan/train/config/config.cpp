@@ -10,6 +10,7 @@
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/moe/scores.h"
 #include "witan/model/config.h"
+#include "witan/model/frozen.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/layout.h"
@@ -44,7 +45,13 @@ DType RunConfig::gradient_dtype() const {
 namespace {
 
 // Weights that are gathered for each use have no copies that could be kept.
-void validate_fp8(const RunConfig& config) {
+void validate_gathered_weights(const RunConfig& config) {
+  require<ConfigError>(config.parallel.reshard_after_forward || !keeps_codes(config.model),
+                       "reshard_after_forward = false keeps every layer's matrices decoded, which takes more memory "
+                       "than frozen_format = ",
+                       config.model.frozen_format,
+                       " saves: leave it out, or set frozen_format, frozen_experts_format and frozen_head_format = "
+                       "\"dtype\"");
   require<ConfigError>(!config.model.fp8_keep_weights || config.parallel.sharding() != Sharding::parameters,
                        "fp8_keep_weights = true keeps two bytes of every weight on every rank, and "
                        "data_parallel_sharding_strategy = optim_grads_params shards weights to save that memory; set "
@@ -478,7 +485,7 @@ void RunConfig::validate() const {
                        "gradient_norm_fusion = true and deterministic = true exclude each other: deterministic mode "
                        "promises the bits of the norm in every layout; set gradient_norm_fusion = false");
   validate_qk_clip(*this);
-  validate_fp8(*this);
+  validate_gathered_weights(*this);
   if (parallel.on_gpu()) validate_for_gpu(model);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,

@@ -104,6 +104,11 @@ TrainedParameters count_trained(const ModelConfig& model) {
     const int64_t elements = spec.shape.elements();
     counts.held += elements;
     if (spec.expert) counts.held_experts += elements;
+    if (spec.in_codes()) {
+      TrainedParameters::Coded& coded = counts.coded[std::string(kernels::name_of(spec.format))];
+      coded.elements += elements;
+      coded.bytes += kernels::traits_of(spec.format).bytes(elements);
+    }
     if (spec.frozen) continue;
     counts.all += elements;
     if (spec.expert) counts.experts += elements;

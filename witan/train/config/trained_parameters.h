@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ std::string describe_parameters(const std::vector<ParameterSpec>& specs);
 struct TrainedParameters {
   int64_t all = 0, experts = 0;        // trained elements of the whole model, and those of them in experts
   int64_t held = 0, held_experts = 0;  // frozen elements included
+  // Frozen elements that are kept as codes, by the name of their format, and the bytes of these codes.
+  struct Coded {
+    int64_t elements = 0, bytes = 0;
+  };
+  std::map<std::string, Coded> coded = {};
 };
 TrainedParameters count_trained(const ModelConfig& model);
 

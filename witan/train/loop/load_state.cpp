@@ -19,7 +19,6 @@
 #include "witan/train/state/named_checkpoint.h"
 #include "witan/train/state/rewinds.h"
 #include "witan/train/step/objective.h"
-#include "witan/train/weights/initial_weights.h"
 #include "witan/train/weights/kept_reference.h"
 #include "witan/train/weights/upcycle.h"
 
@@ -191,8 +190,10 @@ void StateLoader::take_weights() {
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
   warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
+  const std::string rounding = describe_rounding(weights);
   if (!is_rank_zero()) return;
   run_.recorder->note("weights from " + weights.source().where());
+  if (!rounding.empty()) run_.recorder->tell("frozen       " + rounding);
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
   if (tokenizer && has_other_tokens([&] { return read_tokenizer(*tokenizer); }, run_.tokenizer))
@@ -217,6 +218,26 @@ void StateLoader::warn_of_non_finite(const std::map<std::string, int64_t>& own, 
   NonFinite found{.values = 0, .tensors = std::ssize(all), .first = all.begin()->first};
   for (const auto& [name, values] : all) found.values += values;
   run_.recorder->warn(describe(found, cat("the weights of ", source)));
+}
+
+// Of the matrices of all ranks that are kept as codes; collective.
+std::string StateLoader::describe_rounding(const InitialWeights& weights) {
+  Json own = Json::object();
+  for (const auto& [format, error] : weights.rounding())
+    own[format] = Json::array({error.squared_error, error.squared_values});
+  std::map<std::string, RoundingError> all;
+  for (const std::string& text : gather_texts(saving_.world(), saving_.stream(), own.dump())) {
+    const Json of_rank = Json::parse(text);
+    for (const auto& [format, sums] : of_rank.items())
+      all[format] += {sums.at(0).get<double>(), sums.at(1).get<double>()};
+  }
+  std::string described;
+  for (const auto& [format, error] : all)
+    described += (described.empty() ? "" : ", ") +
+                 (error.squared_error == 0
+                      ? fmt::format("{} without a difference", format)
+                      : fmt::format("{} with an error of {:.2g} % (root mean square)", format, 100 * error.relative()));
+  return described;
 }
 
 // Each rank reads initial weights by itself, perhaps from a slower disk than others, so that it may be late.

@@ -13,6 +13,7 @@
 #include "witan/train/state/run_start.h"
 #include "witan/train/state/train_state.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/weights/initial_weights.h"
 
 namespace witan {
 
@@ -53,6 +54,7 @@ class StateLoader {
   // Whether each rank has counted its own parts, or whole tensors that other ranks have counted as well.
   enum class Counted : uint8_t { own_parts, whole_tensors };
   void warn_of_non_finite(const std::map<std::string, int64_t>& own, Counted counted, const std::string& source);
+  std::string describe_rounding(const InitialWeights& weights);
   void warn_of_lost_best(const std::string& source);
 
   const Run run_;

@@ -172,6 +172,11 @@ void Recorder::warn(const std::string& line) {
   log_.warn(line);
 }
 
+void Recorder::tell(const std::string& line) {
+  progress_.note(line);
+  log_.info(line);
+}
+
 // Warns at the step at which a dataset is read again.
 void Recorder::warn_of_repetition(const TrainState& state, int64_t samples) {
   if (!train_) return;

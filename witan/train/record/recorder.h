@@ -42,6 +42,7 @@ class Recorder {
 
   // Writes a warning to the progress line's stream and to train.log.
   void warn(const std::string& line);
+  void tell(const std::string& line);  // the same without the word
   // Write only to train.log, what was reported before there was a log.
   void log_warning(const std::string& line) { log_.warn(line); }
   void note(const std::string& line) { log_.info(line); }

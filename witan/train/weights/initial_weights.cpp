@@ -184,7 +184,8 @@ void InitialWeights::encode(Stream& stream, const Parameter& to, bool counts) {
     end = std::min(elements, begin + kPiece);
     read(to.name(), to.global_shape(), to.region(), first + begin, first + end, values);
     if (const int64_t bad = counts ? count_non_finite(values) : 0; bad > 0) non_finite_[to.name()] += bad;
-    kernels::encode_weights(stream, to.codes(), begin, values);
+    const kernels::EncodingLoss loss = kernels::encode_weights(stream, to.codes(), begin, values);
+    if (counts) rounding_[std::string(kernels::name_of(to.spec().format))] += {loss.squared_error, loss.squared_values};
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "witan/checkpoint/state.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/convert/weight_source.h"
 #include "witan/nn/parameter.h"
 #include "witan/tensor/device.h"
@@ -45,6 +46,9 @@ class InitialWeights {
   // them to checkpoints.
   const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
 
+  // What fill() lost of frozen matrices by encoding them, of this rank's own parts, by the name of the format.
+  const std::map<std::string, RoundingError>& rounding() const { return rounding_; }
+
   const WeightSource& source() const { return *source_; }
   // About damaged checkpoints that were skipped.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -63,6 +67,7 @@ class InitialWeights {
   std::unique_ptr<WeightSource> source_;
   std::map<std::string, Shape> weights_;  // the source's
   std::map<std::string, int64_t> non_finite_;
+  std::map<std::string, RoundingError> rounding_;
 };
 
 }  // namespace witan
