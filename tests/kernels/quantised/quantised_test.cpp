@@ -217,8 +217,10 @@ TEST(Quantised, EncodesToTheNearestCode) {
 TEST(Quantised, EncodesMiddlesToTheEvenCode) {
   for (const WeightFormat format : kFormats) {
     const uint32_t last = format == WeightFormat::mxfp4 ? 7 : format == WeightFormat::fp8 ? 0x7E : 15;
-    const double scale = format == WeightFormat::mxfp4 ? 0x1p-10 : 0x1.1bp-10;
-    // int4 and fp8 divide by the scale: the quotient of a float32 next to a middle differs from the middle.
+    const double scale = format == WeightFormat::mxfp4  ? 0x1p-10
+                         : format == WeightFormat::int4 ? 0x1.2345p-10
+                                                        : 0x1.234566p-10;
+    // int4 and fp8 divide by the scale: the quotient of a float32 near a middle differs from the middle.
     const bool divides = format == WeightFormat::int4 || format == WeightFormat::fp8;
     const auto next = [&](double value, double to) {
       return divides ? static_cast<double>(std::nextafter(static_cast<float>(value), static_cast<float>(to)))
@@ -231,12 +233,15 @@ TEST(Quantised, EncodesMiddlesToTheEvenCode) {
       values[1] = middle;
       values[2] = next(middle, -1);
       values[3] = next(middle, 1);
+      values[4] = static_cast<double>(static_cast<float>(middle));
       const HostCodes codes = encoded(format, values);
       ASSERT_EQ(static_cast<double>(codes.scales[0]), scale) << name_of(format);
       EXPECT_EQ(codes.code(0), last) << name_of(format);
       EXPECT_EQ(codes.code(1), low + low % 2) << name_of(format) << low;
       EXPECT_EQ(codes.code(2), low) << name_of(format) << low;
       EXPECT_EQ(codes.code(3), low + 1) << name_of(format) << low;
+      const uint32_t nearest = values[4] == middle ? low + low % 2 : values[4] < middle ? low : low + 1;
+      EXPECT_EQ(codes.code(4), nearest) << name_of(format) << low;
     }
   }
 }

@@ -71,10 +71,10 @@ struct Int4Rule {
     }
     // Of 20 bits, so that zero * scale is a float32, and the value of the code `zero` is 0.
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>((most - least) / 15));
-    scales[0] = std::bit_cast<float>(bits < 1U << 20 ? bits : (bits + 15U) & ~15U);
+    scales[0] = std::bit_cast<float>((bits + 15U) & ~15U);
     divisor = divisor_of(scales[0]);
     zero = std::nearbyint(-least / divisor);
-    scales[1] = 0.0F - static_cast<float>(zero * static_cast<double>(scales[0]));
+    scales[1] = -static_cast<float>(zero * static_cast<double>(scales[0]));
   }
   [[gnu::always_inline]] uint8_t operator()(double value) const {
     return static_cast<uint8_t>(static_cast<int>(std::nearbyint(std::clamp(value / divisor + zero, 0.0, 15.0))));
