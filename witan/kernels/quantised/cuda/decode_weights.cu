@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int k = 0; k < kThreadPacks; ++k) {
     const int64_t pack = min(first + k * kThreads, packs - 1);
     in[k] = codes[pack];
-    by[k] = scales[pack / (Decoder::kGroup / N)];
+    by[k] = scales[static_cast<uint64_t>(pack) / (Decoder::kGroup / N)];
   }
 #pragma unroll
   for (int k = 0; k < kThreadPacks; ++k) {
