@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "witan/autograd/offload_store.h"
+
 namespace witan {
 
 // A segment of a tape: its inputs and, once backward has reached it, the tape of its second run.
@@ -15,10 +17,16 @@ class RecomputedSegment {
   using Run = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
   enum class Outputs : uint8_t { kept, remade };  // by later ops
 
-  static std::vector<Var> record(Tape& tape, const std::vector<Var>& inputs, const Run& run, Outputs outputs);
+  static std::vector<Var> record(Tape& tape, const std::vector<Var>& inputs, const Run& run, Outputs outputs,
+                                 Offload offload = {});
 
-  RecomputedSegment(Tape& tape, const std::vector<Var>& inputs, Run run) : run_(std::move(run)) {
-    for (const Var& input : inputs) saved_.push_back(tape.save(input));
+  RecomputedSegment(Tape& tape, const std::vector<Var>& inputs, Run run, std::shared_ptr<OffloadStore::Kept> first)
+      : run_(std::move(run)), first_(std::move(first)) {
+    for (const Var& input : inputs)
+      if (first_ && saved_.empty())
+        static_cast<Slot&>(saved_.emplace_back()) = tape.slot(input);
+      else
+        saved_.push_back(tape.save(input));
   }
 
  private:
@@ -32,14 +40,18 @@ class RecomputedSegment {
 
   const Run run_;
   std::vector<Saved> saved_;
+  std::shared_ptr<OffloadStore::Kept> first_;  // the first input's value; null: it is saved
   std::optional<Tape> again_;
   std::vector<Var> values_, results_;  // on it: of the inputs, and of the outputs and losses
 };
 
-std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& inputs, const Run& run,
-                                           Outputs outputs) {
+std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& inputs, const Run& run, Outputs outputs,
+                                           Offload offload) {
   if (!tape.recording()) return run(tape, inputs);
 
+  std::shared_ptr<OffloadStore::Kept> kept;
+  if (offload.store && !inputs[0].is_rematerialised() && !inputs[0].data_->leaf)
+    kept = offload.store->keep(inputs[0].value(), offload.leaves);
   Tape first(tape.stream(), Tape::Mode::off);
   first.training_forward_ = tape.training_forward_;
   first.keeps_losses_ = true;
@@ -51,7 +63,7 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
   std::ranges::copy_if(first.leaves(), std::back_inserter(leaves), &Leaf::trained);
   for (const Var& input : inputs)
     if (input.data_->leaf && input.needs_gradient()) leaves.push_back(input.data_->leaf);
-  const auto segment = std::make_shared<RecomputedSegment>(tape, inputs, run);
+  const auto segment = std::make_shared<RecomputedSegment>(tape, inputs, run, std::move(kept));
   const auto backward = [segment](Backward& b, const std::vector<Tensor>& gradients) {
     segment->backward(b, gradients);
   };
@@ -73,7 +85,7 @@ void RecomputedSegment::run_again(Backward& b) {
   again_->signals_ready_ = false;
   again_->training_forward_ = false;
   for (const Saved& input : saved_) {
-    const Tensor value = b.value(input);
+    const Tensor value = first_ && values_.empty() ? first_->take() : b.value(input);
     values_.push_back(b.wants(input) ? again_->input(value) : again_->constant(value));
   }
   results_ = with_losses(run_(*again_, values_), *again_);
@@ -95,8 +107,9 @@ void RecomputedSegment::backward(Backward& b, const std::vector<Tensor>& gradien
   again_.reset();
 }
 
-std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs, const RecomputedSegment::Run& segment) {
-  return RecomputedSegment::record(tape, inputs, segment, RecomputedSegment::Outputs::kept);
+std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs, const RecomputedSegment::Run& segment,
+                            Offload offload) {
+  return RecomputedSegment::record(tape, inputs, segment, RecomputedSegment::Outputs::kept, offload);
 }
 
 std::vector<Var> recomputed_when_needed(Tape& tape, const std::vector<Var>& inputs,

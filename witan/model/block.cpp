@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "witan/autograd/recompute.h"
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/pointwise/activation_moments.h"
 #include "witan/ops/pointwise/elementwise.h"
@@ -118,7 +117,7 @@ BlockOutput Block::forward(Tape& tape, Residual x, const BlockInputs& beside, co
     std::ranges::copy(block.router.values(on, names), std::back_inserter(out));
     return out;
   };
-  const auto out = recomputed(tape, inputs, again);
+  const auto out = recomputed(tape, inputs, again, offload_);
   if (lends) where.lent->of_layer[sharing_->of] = {out[1], out[2]};
   return {{out[0], {}}, names.with(std::span(out).subspan(lends ? 3 : 1))};
 }
@@ -301,6 +300,7 @@ Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const
 
 void Block::attach(const ModelServices& services) {
   if (services.units) units_ = services.units;
+  if (services.offload) offload_ = {services.offload, !services.last};
   if (services.activations) {
     activations_ = services.activations;
     number_ = services.layer;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "witan/autograd/recompute.h"
 #include "witan/model/activation_statistics.h"
 #include "witan/model/config.h"
 #include "witan/model/per_layer_inputs.h"
@@ -124,6 +125,7 @@ class Block : public Module {
 
   std::optional<KeySharing> sharing_;  // of keys and values, between the mixer and those of other layers
   bool recompute_all_;
+  Offload offload_;  // of the block's input, if it is recomputed
   double residual_multiplier_;
   RecomputeModules recompute_;
   std::optional<TensorAxis> axis_;

@@ -186,6 +186,8 @@ void Transformer::attach(const ModelServices& services) {
   ModelServices numbered = services;
   for_each_block([&](Module& module, const Block& block, int64_t layer) {
     numbered.layer = layer;
+    numbered.last = layer + 1 == config_.num_layers;
+    numbered.offload = layer < config_.num_layers ? services.offload : nullptr;
     module.attach(numbered);
     if (block.is_moe()) ++numbered.router;
   });

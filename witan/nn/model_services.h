@@ -9,6 +9,7 @@ namespace witan {
 class ActivationAccess;  // model/activation_statistics.h
 class ReceiveBuffers;    // moe/dispatchers/receive_buffers.h
 class GlobalLoad;        // moe/routers/balance.h
+class OffloadStore;      // autograd/offload_store.h
 class Stream;
 class UnitAccess;    // model/unit.h
 struct RouteAccess;  // moe/routers/router.h
@@ -20,6 +21,8 @@ struct ModelServices {
   Stream* tensor_side = nullptr;  // tensor-parallel exchanges run on it beside computation (model/lanes.h)
   // Rows travel to their experts on it while the shared experts compute; without it these run after the routed ones.
   Stream* expert_side = nullptr;
+  // Takes the inputs of blocks that are recomputed until their backward; without it they stay on the device.
+  OffloadStore* offload = nullptr;
   ActivationAccess* activations = nullptr;  // takes the moments of activations in training forwards
   RouteAccess* routes = nullptr;            // records the routers' choices, or replays them
   GlobalLoad* global_load = nullptr;   // counts the load of the global batch; without it a micro-batch counts alone
@@ -28,6 +31,7 @@ struct ModelServices {
   // The model sets these for each of its blocks.
   int64_t layer = 0;   // number in the whole model; those of MTP modules follow the layers
   int64_t router = 0;  // number among the routers that this rank holds
+  bool last = false;   // whether it is the last layer, whose backward comes first
 };
 
 }  // namespace witan

@@ -108,6 +108,9 @@ Fields ParallelConfig::fields() {
       Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}.one_of(
           {"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph, "Capture the whole step as one CUDA graph where possible"},
+      Field{"offload_activations", &offload_activations,
+            "Keep the inputs of recomputed blocks in pinned host memory between forward and backward, moved beside "
+            "computation; needs recompute_granularity = full (on GPUs)"},
       Field{"gradient_dtype", &gradient_dtype,
             "Dtype of gradients and their reduction; bfloat16 halves their memory and needs dtype = bfloat16"}
           .one_of({"float32", "bfloat16"}),

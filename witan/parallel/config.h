@@ -37,6 +37,7 @@ struct ParallelConfig {
   bool batch_invariant_mode = false;       // same bits of a token's forward regardless of the rest of the batch
   std::string device = "auto";             // auto | cpu | cuda
   bool cuda_graph = true;                  // capture the whole step as one CUDA graph where possible
+  bool offload_activations = false;        // keep inputs of recomputed blocks in host memory until the backward
   std::string gradient_dtype = "float32";  // float32 | bfloat16
   // Grouped GEMMs also sum the gradients that they write, for the norm: auto | true | false
   std::string gradient_norm_fusion = "auto";
@@ -68,6 +69,8 @@ struct ParallelConfig {
   double distributed_timeout_minutes = 5;  // for ranks that wait for each other
   double checkpoint_timeout_minutes = 60;  // for ranks that wait for each other's part of a checkpoint
 
+  bool offloads_on_cpu = false;  // set by tests, not by a key: offload_activations moves values on CPUs too
+
   // Set by the launcher, its hosts and the environment, not by keys.
   int64_t ranks_per_process = 0;       // 0: all ranks are threads of one process
   bool peer_memory = true;             // WITAN_COMM_PEERS: whether ranks may use each other's GPU memory
@@ -76,6 +79,7 @@ struct ParallelConfig {
   std::vector<int> host_islands = {};  // the same for ranks that share memory of their host
 
   bool on_gpu() const { return device == "cuda"; }
+  bool offloads() const { return offload_activations && (on_gpu() || offloads_on_cpu); }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
   double checkpoint_deadline_seconds() const {
     return 60 * std::max(checkpoint_timeout_minutes, distributed_timeout_minutes);

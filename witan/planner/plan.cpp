@@ -17,6 +17,7 @@
 #include "witan/planner/memory/reserve.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/config/trained_parameters.h"
+#include "witan/train/step/features/activation_offload.h"
 
 namespace witan {
 namespace {
@@ -80,6 +81,7 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
   plan.why_eager = meta.why_eager();
   plan.arena_bytes = meta.arena().high_water();
   plan.reference_bytes = meta.reference_bytes();
+  add_offload(plan, config);
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
@@ -170,8 +172,14 @@ int64_t Plan::arena_bytes() const {
   return most;
 }
 
+int64_t Plan::offload_bytes() const {
+  int64_t sum = 0;
+  for (const RankPlan& rank : ranks) sum += rank.offload_bytes * static_cast<int64_t>(rank.ranks.size());
+  return sum;
+}
+
 int64_t Plan::resident_bytes() const {
-  int64_t sum = reserve_bytes;
+  int64_t sum = reserve_bytes + offload_bytes();
   if (on_gpu) return sum;
   for (const RankPlan& rank : ranks) sum += rank.arena_bytes * static_cast<int64_t>(rank.ranks.size());
   return sum;
@@ -241,6 +249,16 @@ std::vector<std::string> Plan::slow_paths() const {
     for (const auto& [kind, cost] : rank.calls) found.insert(kernels::slow_path(kind.name));
   found.erase("");
   return {found.begin(), found.end()};
+}
+
+void add_offload(RankPlan& rank, const ResolvedConfig& config) {
+  if (!ActivationOffload::applies(*config)) return;
+  const Layout layout = layout_of(config);
+  const int64_t tokens = config->train.micro_batch_size * config->data.seq_length / layout.mesh().size(Axis::context);
+  const OffloadedInputs moved(*config, layout.mesh().coordinate(rank.rank, Axis::pipeline),
+                              micro_batches_of_a_rank(config), tokens);
+  rank.offload_bytes = moved.host_bytes();
+  for (const int64_t inputs : moved.inputs) rank.offloaded.push_back(static_cast<double>(inputs * moved.bytes));
 }
 
 RunPlan run_plan(const Plan& plan) {

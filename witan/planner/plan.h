@@ -45,6 +45,8 @@ struct RankPlan {
   int64_t arena_bytes = 0;      // high-water mark of addresses, exactly what the run's arena will reach
   std::map<std::string, int64_t> tags;  // peak bytes of each memory tag, exact as well
   int64_t reference_bytes = 0;          // of the weights: a frozen reference's
+  int64_t offload_bytes = 0;            // pinned memory of the host, beside the arena (offload_activations)
+  std::vector<double> offloaded = {};   // bytes that a forward moves there and its backward back, by chunk of layers
   KernelCosts step;                     // kernel costs of one step
   SentBytes sent;                       // bytes sent in one step
   CallCosts calls;                      // kernels and exchanges of one step, by kind of call
@@ -90,6 +92,7 @@ struct Plan {
   // Why a step on GPUs is not captured as one CUDA graph; empty if it is on all ranks.
   std::string why_eager() const;
   std::vector<std::string> slow_paths() const;  // a sentence for each kernel of the step that takes a slow path
+  int64_t offload_bytes() const;                // pinned memory of the host, of all ranks
   int64_t resident_bytes()
       const;  // the most host memory that the process takes: the reserve, and arenas if they lie in host memory
   // The memory that must be available: on each GPU if arenas lie there, else on the host.
@@ -119,6 +122,9 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options = {});
 // The parts of a plan that are known without running a step: all but parameter groups, ranks, step_flops, peers and
 // what `options` ask for.
 Plan plan_outline(const ResolvedConfig& config);
+
+// Adds what the rank, which is named in it, moves to the host's memory: exactly what its engine reserves there.
+void add_offload(RankPlan& rank, const ResolvedConfig& config);
 
 // The plan's promise to the run: memory and work. Time and ceilings, which a plan does not know, are 0.
 RunPlan run_plan(const Plan& plan);

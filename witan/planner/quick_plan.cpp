@@ -74,6 +74,7 @@ std::optional<RankPlan> try_quick_plan_rank(const ResolvedConfig& config, int ra
       cost = scaled(cost, times);
   }
   const auto buffers = [&](int64_t count) { return step_buffers_bytes(config, count, meta.report_sizes(count)); };
+  add_offload(plan, config);
   plan.arena_bytes = meta.arena().high_water() + buffers(all) - buffers(some);
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));

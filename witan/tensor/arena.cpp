@@ -66,6 +66,15 @@ std::shared_ptr<Arena> Arena::reserve_on_gpu(int device, int64_t bytes) {
   return arena;
 }
 
+std::shared_ptr<Arena> Arena::reserve_pinned(int64_t bytes) {
+  std::shared_ptr<Arena> arena(new Arena);
+  arena->reserved_ = rounded(bytes);
+  arena->base_ = cuda::allocate_pinned(arena->reserved_);
+  arena->pinned_ = true;
+  set_poison(arena->base_, arena->reserved_, true);
+  return arena;
+}
+
 Arena::~Arena() {
   if (!base_) return;
   if (gpu_ >= 0) {
@@ -73,7 +82,10 @@ Arena::~Arena() {
     return;
   }
   set_poison(base_, reserved_, false);
-  ::munmap(base_, static_cast<size_t>(reserved_));
+  if (pinned_)
+    cuda::release_pinned(base_);
+  else
+    ::munmap(base_, static_cast<size_t>(reserved_));
 }
 
 int64_t Arena::live() const {

@@ -24,6 +24,8 @@ class Arena {
   // Reserves address space (CPU pages become resident on first touch), or a GPU's memory. Throws OutOfMemoryError.
   static std::shared_ptr<Arena> reserve(int64_t bytes);
   static std::shared_ptr<Arena> reserve_on_gpu(int device, int64_t bytes);
+  // Pinned host memory, which GPUs copy to and from beside their kernels.
+  static std::shared_ptr<Arena> reserve_pinned(int64_t bytes);
   // Counts addresses without memory behind them; never full.
   static std::shared_ptr<Arena> meta();
   ~Arena();
@@ -137,6 +139,7 @@ class Arena {
 
   std::byte* base_ = nullptr;
   int gpu_ = -1;  // -1: host memory
+  bool pinned_ = false;
   int64_t reserved_ = 0, top_ = 0, high_water_ = 0;
   std::array<int64_t, kMemoryTags> live_{}, peak_{};
   std::array<int64_t, kMemoryTags> planned_;  // the listener is called above these

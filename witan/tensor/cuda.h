@@ -44,6 +44,11 @@ int64_t free_memory(int device);
 std::byte* allocate(int device, int64_t bytes);
 void release(int device, std::byte* memory);
 
+// Host memory that copy engines of all GPUs read and write (pinned memory). Throws OutOfMemoryError. Releasing it waits
+// for the devices' work.
+std::byte* allocate_pinned(int64_t bytes);
+void release_pinned(std::byte* memory);
+
 // Synchronous copies between host and device, from any thread. They throw DeviceError.
 void copy_in(int device, std::byte* to, const void* from, int64_t bytes);
 void copy_out(int device, void* to, const std::byte* from, int64_t bytes);

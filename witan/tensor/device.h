@@ -91,6 +91,8 @@ class Stream {
   void write(const Tensor& to, const void* from);
   void read(void* to, const Tensor& from);
   void copy(const Tensor& to, const Tensor& from);  // of equal size, both contiguous and on this device
+  // The same between this device and pinned host memory, in either direction, in stream order and without waiting.
+  void copy_pinned(const Tensor& to, const Tensor& from);
   void zero(const Tensor& to);
   void wait();
   // Work queued here from now on starts when all work queued so far on `other`, of the same device, is done.

@@ -30,6 +30,9 @@ class Queue {
   virtual void write(std::byte* to, const void* from, int64_t bytes) = 0;      // `from` may be reused on return
   virtual void read(void* to, const std::byte* from, int64_t bytes) = 0;       // waits
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;  // within the device
+  // Between the device and pinned host memory (Arena::reserve_pinned), in either direction and without waiting. On a
+  // CPU both are plain memory.
+  virtual void copy_pinned(std::byte* to, const std::byte* from, int64_t bytes) { copy(to, from, bytes); }
   virtual void zero(std::byte* to, int64_t bytes) = 0;
   virtual void wait() = 0;
   virtual void follow(Queue&) {}  // work queued here from now on waits for all work queued there so far

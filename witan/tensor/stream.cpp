@@ -108,6 +108,10 @@ void Stream::copy(const Tensor& to, const Tensor& from) {
   assert(to.contiguous() && from.contiguous() && to.bytes() == from.bytes());
   if (queue_ && to.raw() != from.raw()) queue_->copy(to.raw(), from.raw(), to.bytes());
 }
+void Stream::copy_pinned(const Tensor& to, const Tensor& from) {
+  assert(to.contiguous() && from.contiguous() && to.bytes() == from.bytes());
+  if (queue_) queue_->copy_pinned(to.raw(), from.raw(), to.bytes());
+}
 void Stream::zero(const Tensor& to) {
   assert(to.contiguous());
   if (queue_) queue_->zero(to.raw(), to.bytes());

@@ -226,6 +226,7 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
   world.first([&] {
     require_json_file(state.json);
     require_fits(config, part_of_host(plan, config, processes.get()), usable);
+    require_host_fits(part_of_host(plan, config, processes.get()), usable_host_memory());
     return "";
   });
   if (const auto slow = slow_vocabulary(*config); slow && (!launch || launch->rank == 0))

@@ -57,8 +57,12 @@ std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* t
   return static_cast<int64_t>(tokens);
 }
 
+int64_t usable_host_memory() {
+  return static_cast<int64_t>(read_memory().usable());
+}
+
 int64_t usable_memory(const ResolvedConfig& config) {
-  if (!config->parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
+  if (!config->parallel.on_gpu()) return usable_host_memory();
   // A run with more ranks than GPUs is planned for GPUs like those that are here.
   const int ranks = static_cast<int>(std::min<int64_t>(config->parallel.ranks, cuda::devices()));
   int64_t least = std::numeric_limits<int64_t>::max();

@@ -23,6 +23,7 @@ std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* t
 
 // Bytes of memory that a run may use: the host's, or those of the GPU with the least; 0: unknown.
 int64_t usable_memory(const ResolvedConfig& config);
+int64_t usable_host_memory();
 // Memory that a run may use on one GPU, on which this process opens a context.
 int64_t usable_memory_of_gpu(int device);
 

@@ -420,6 +420,7 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   const int64_t usable = gpu_memory_ ? *gpu_memory_ : usable_memory(config);
   if (usable > 0 && here.needed_bytes() > usable) progress.note(format_memory(here, usable));
   require_fits(config, here, usable);
+  require_host_fits(here, usable_host_memory());
   const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
   require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes, plan.reference_disk_bytes}, disk, folder,
                free_bytes_for(folder));

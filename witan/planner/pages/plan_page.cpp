@@ -293,7 +293,11 @@ std::string format_memory(const Plan& plan, int64_t usable) {
                      bytes(plan.needed_bytes() - reserve), bytes(reserve), bytes(plan.needed_bytes()));
   if (usable > 0)
     out += fmt::format(" of {} usable{}", bytes(usable), plan.needed_bytes() > usable ? ": IT DOES NOT FIT" : "");
-  return out + (plan.on_gpu && !plan.spread ? cat("\n  host memory: ", bytes(plan.resident_bytes()), "\n") : "\n");
+  if (plan.on_gpu && !plan.spread) out += cat("\n  host memory: ", bytes(plan.resident_bytes()));
+  if (plan.offload_bytes() > 0)
+    out += fmt::format("\n  of the host's memory {} are pinned for activations (offload_activations)",
+                       bytes(plan.offload_bytes()));
+  return out + "\n";
 }
 
 std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
@@ -337,10 +341,12 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
                              {"arena_bytes", rank.arena_bytes},
                              {"tags", rank.tags},
                              {"reference_bytes", rank.reference_bytes},
+                             {"offload_bytes", rank.offload_bytes},
                              {"parts", parts},
                              {"sent", rank.sent}});
   }
   json["reserve_bytes"] = plan.reserve_bytes;
+  json["offload_bytes"] = plan.offload_bytes();
   json["resident_bytes"] = plan.resident_bytes();
   json["usable_bytes"] = usable;
   json["needed_bytes"] = plan.needed_bytes();

@@ -164,6 +164,14 @@ void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes,
   throw OutOfMemoryError(message);
 }
 
+void require_host_fits(const Plan& plan, int64_t bytes) {
+  if (!plan.on_gpu || plan.offload_bytes() == 0 || bytes == 0 || plan.resident_bytes() <= bytes) return;
+  throw OutOfMemoryError(cat(
+      "the run does not fit: offload_activations = true pins ", bytes_text(plan.offload_bytes()),
+      " of the host's memory, of which it needs ", bytes_text(plan.resident_bytes()), " in all, but only ",
+      bytes_text(bytes), " are usable. Set offload_activations to false, or reduce micro_batch_size or seq_length"));
+}
+
 Changes changed_keys(RunConfig before, RunConfig now) {
   Changes changes;
   const Fields was = before.fields(), is = now.fields();

@@ -33,6 +33,10 @@ struct Alternative {
 std::optional<Alternative> nearest_fitting(const ResolvedConfig& config, int64_t bytes,
                                            const PlanOptions& options = {});
 
+// Throws OutOfMemoryError if the plan of a run on GPUs keeps activations on the host, which has only `bytes` for the
+// process; 0: unknown.
+void require_host_fits(const Plan& plan, int64_t bytes);
+
 // Throws OutOfMemoryError if the plan of this config needs more than `bytes` (Plan::needed_bytes); the message states
 // the shortfall and the nearest configuration that fits. `bytes` = 0: unknown, and nothing is refused. `options`: those
 // of the plan.

@@ -27,8 +27,8 @@ bool exchanges_pairs(const std::string& operation) {
 const std::vector<GpuModel>& gpu_models() {
   constexpr double T = 1e12, G = 1e9;
   static const std::vector<GpuModel> models = {
-      {"a100-40gb", 312 * T, 19.5 * T, 40 * G, 1.555 * T, 300 * G, false, 108},
-      {"a100", 312 * T, 19.5 * T, 80 * G, 2.039 * T, 300 * G, false, 108},
+      {"a100-40gb", 312 * T, 19.5 * T, 40 * G, 1.555 * T, 300 * G, false, 108, 32 * G},
+      {"a100", 312 * T, 19.5 * T, 80 * G, 2.039 * T, 300 * G, false, 108, 32 * G},
       {"h100", 989 * T, 67 * T, 80 * G, 3.35 * T, 450 * G, true},
       {"h200", 989 * T, 67 * T, 141 * G, 4.8 * T, 450 * G, true},
       {"b200", 2250 * T, 75 * T, 180 * G, 7.7 * T, 900 * G, false, 148},

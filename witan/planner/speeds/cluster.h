@@ -23,6 +23,7 @@ struct GpuModel {
   double link_bytes_s;           // to other GPUs of the host
   bool multiplies_fp8 = false;   // by the existing kernels, which are for Hopper
   double multiprocessors = 132;
+  double host_bytes_s = 64e9;  // to the host's memory: PCIe 5.0
 };
 const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"

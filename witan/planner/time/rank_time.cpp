@@ -13,6 +13,9 @@ using Phase = TraceContext::Phase;
 // Latency of a call between hosts, added to that within one: two adapters and a switch.
 constexpr double kNetworkCall = 1e-5;
 
+// The share of the host link's rate that copies of pinned memory reach.
+constexpr double kReachedHostLink = 0.8;
+
 // Whether an optimizer multiplies in float32 or wider, whatever the model's dtype.
 bool has_wide_products(const OptimizerConfig& config) {
   const ParamGroups groups(config);
@@ -74,7 +77,23 @@ RankTime GpuClock::time_of(const RankPlan& rank) const {
   hide(backward, backwards, time.passes.backward, time);
   time.rest += between.seconds;
   if (between.seconds > 0) time.parts["exchange"] += between.seconds;
+  wait_for_host(rank, time);
   return time;
+}
+
+// Inputs of blocks leave beside the forward of the others, and return beside their backward: what takes longer than the
+// pass is waited for.
+void GpuClock::wait_for_host(const RankPlan& rank, RankTime& time) const {
+  const auto micro_batches = static_cast<double>(std::max<int64_t>(plan_.micro_batches, 1));
+  for (size_t chunk = 0; chunk < std::min(rank.offloaded.size(), time.passes.forward.size()); ++chunk) {
+    const double moving = rank.offloaded[chunk] / (kReachedHostLink * cluster_.gpu.host_bytes_s);
+    for (std::vector<double>* const passes : {&time.passes.forward, &time.passes.backward}) {
+      const double waited = std::max(moving - (*passes)[chunk], 0.0);
+      if (waited == 0) continue;
+      (*passes)[chunk] += waited;
+      time.parts["offload"] += waited * micro_batches;
+    }
+  }
 }
 
 // The first gather and the last reduction have nothing to hide behind, so that one call's time is always waited for.

@@ -42,6 +42,7 @@ struct RankTime {
 // The time of a rank on a GPU. Kernels and exchanges run one after the other at the given speeds. Only overlapped ones
 // hide: gradient reductions behind the backward of the last micro-batch, or of all if gradients are sharded, and
 // parameter gathers behind forwards, except for the first and last of them. They slow down what they hide behind.
+// So do activations that move to the host and back; what takes longer than the pass beside it is waited for.
 // Exchanges within a host use the cluster's links, those between hosts LinkClock's rates. Waiting for a busier peer is
 // not counted.
 class GpuClock {
@@ -60,6 +61,7 @@ class GpuClock {
   };
   double seconds_of(const LinkClock& links, const CallKind& kind, const Cost& cost) const;
   double exchange_seconds(const LinkClock& links, const CallKind& kind, const Cost& cost) const;
+  void wait_for_host(const RankPlan& rank, RankTime& time) const;
   void hide(const Beside& beside, double behind, std::vector<double>& passes, RankTime& time) const;
 
   const Plan& plan_;

@@ -144,6 +144,24 @@ std::byte* allocate(int device, int64_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+std::byte* allocate_pinned(int64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status =
+      cudaHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears the error, which is not sticky
+    throw OutOfMemoryError(cat("the host has no ", format_bytes(static_cast<double>(bytes)),
+                               " of memory to pin: `witan plan` shows how much a run keeps there, `ulimit -l` and the "
+                               "container's limit what may be pinned"));
+  }
+  check(status, "pinning host memory");
+  return static_cast<std::byte*>(memory);
+}
+
+void release_pinned(std::byte* memory) {
+  cudaFreeHost(memory);
+}
+
 void copy_in(int device, std::byte* to, const void* from, int64_t bytes) {
   const OnDevice on(device);
   check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copying to the device");

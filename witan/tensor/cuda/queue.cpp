@@ -85,6 +85,9 @@ class CudaQueue final : public Queue {
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override {
     copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, "copying on the device");
   }
+  void copy_pinned(std::byte* to, const std::byte* from, int64_t bytes) override {
+    copy_async(to, from, bytes, cudaMemcpyDefault, "copying between the device and pinned memory");
+  }
   void zero(std::byte* to, int64_t bytes) override {
     cuda::check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "zeroing device memory");
   }

@@ -34,6 +34,10 @@ std::byte* allocate(int, int64_t) {
   none();
 }
 void release(int, std::byte*) {}
+std::byte* allocate_pinned(int64_t) {
+  none();
+}
+void release_pinned(std::byte*) {}
 void copy_in(int, std::byte*, const void*, int64_t) {
   none();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/tensor/trace_context.h"
+#include "witan/train/step/features/activation_offload.h"
 #include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/features/lent_services.h"
 #include "witan/train/step/features/loss_scaling.h"
@@ -61,6 +62,7 @@ StepFeatures make_step_features(const StepParts& parts) {
   features.add<StateChecks>(parts);
   features.add<PassNotes>(stream, gradients);
   features.add<SideStreams>(stream, groups, config);
+  if (ActivationOffload::applies(config)) features.add<ActivationOffload>(stream, groups, config);
   if (GlobalBatchLoad::counts(config.model.moe)) features.add<GlobalBatchLoad>(stream, groups, config, model.routers());
   GradientClipping& clipping = features.add<GradientClipping>(stream, state, updates.clip_grad);
   if (BoundedExperts::bounds(groups, config.model.moe))
