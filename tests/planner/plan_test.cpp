@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
+#include "witan/autograd/offload_store.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/planner/memory/reserve.h"
 #include "witan/planner/pages/plan_page.h"
 #include "witan/tensor/cuda.h"
@@ -138,6 +140,24 @@ TEST(Plan, PredictsTheArenaOfEveryPipelineStage) {
     c.parallel.use_distributed_optimizer = true;
     c.train.check_states = true;
   });
+}
+
+// The plan of a run on GPUs shows what waits on the host, and needs no time for it unless the link is slow.
+TEST(Plan, ShowsActivationsOfTheHost) {
+  RunConfig config = small_config();
+  config.model.num_layers = 5;
+  config.model.dtype = "bfloat16";
+  config.model.recompute_granularity = "full";
+  config.parallel.device = "cuda";
+  config.parallel.offload_activations = true;
+  const Plan plan = make_plan(resolve(config, {}));
+  const int64_t input = 2 * 12 * 32 * 2;  // B S D of bfloat16
+  EXPECT_EQ(plan.offload_bytes(), 4 * OffloadStore::room_for(input)) << "the last block's input stays";
+  EXPECT_EQ(plan.ranks[0].offloaded, std::vector<double>{4.0 * input});
+  EXPECT_EQ(quick_plan(resolve(config, {})).offload_bytes(), plan.offload_bytes());
+  const std::string bytes = format_bytes(static_cast<double>(plan.offload_bytes()));
+  EXPECT_NE(format_memory(plan, 0).find(bytes + " are pinned for activations"), std::string::npos);
+  EXPECT_NE(plan_json(plan, 0, std::nullopt).find(cat("\"offload_bytes\": ", plan.offload_bytes())), std::string::npos);
 }
 
 // A pipeline evaluates as many micro-batches at a time as a step has.

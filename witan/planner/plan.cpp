@@ -265,6 +265,7 @@ RunPlan run_plan(const Plan& plan) {
   RunPlan planned;
   for (const RankPlan& rank : plan.ranks) planned.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
   planned.resident_bytes = plan.resident_bytes();
+  planned.offload_bytes = plan.offload_bytes();
   planned.on_gpu = plan.on_gpu;
   planned.step_flops = plan.step_flops;
   planned.slow_paths = plan.slow_paths();

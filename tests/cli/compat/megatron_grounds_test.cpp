@@ -106,7 +106,7 @@ TEST(MegatronGrounds, RefusalsOfFlagsThatChangeTrainingOrMemoryNameTheFix) {
   for (const Words& words : {Words{"--fine-grained-activation-offloading"},
                              {"--offload-modules", "core_attn", "attn_proj"},
                              {"--cpu-offloading-num-layers", "3"}})
-    refused(words, {"activations stay in the memory of their rank", "--recompute-granularity"});
+    refused(words, {"only the inputs of recomputed blocks", "--recompute-granularity full", "offload_activations"});
   refused({"--recompute-modules", "attn_proj"}, {"--recompute-granularity full"});
   refused({"--freeze-all-layers"}, {"--freeze PATTERNS"});
   refused({"--ckpt-convert-format", "torch_dist"}, {"witan import", "witan export --format megatron"});

@@ -147,6 +147,9 @@ TEST(TrainPage, AttributesMemoryToRanksAndTheProcess) {
   EXPECT_EQ(summary(4, 1), "arenas of 4 ranks used 4.00 KiB, as planned; the process of rank 0" + most);
   EXPECT_EQ(summary(4, 0), "arenas of 4 ranks used 4.00 KiB, as planned; the process" + most);
   EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most);
+  plan.offload_bytes = 2048;
+  EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most +
+                               "; 2.00 KiB of the host's memory are pinned for activations");
 }
 
 // Early stopping without a checkpoint of the best weights loses them.

@@ -5,6 +5,7 @@
 #include "support/message_of.h"
 #include "train/step/run_support.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
@@ -129,6 +130,26 @@ TEST(Fit, NeverRecomputesLess) {
 
 TEST(Fit, FindsNothingIfWeightsAloneDoNotFit) {
   EXPECT_FALSE(nearest_fitting(resolve(long_config(), {}), 1 << 20));
+}
+
+TEST(Fit, RefusesARunWhoseHostLacksRoomForActivations) {
+  RunConfig config = long_config();
+  config.model.recompute_granularity = "full";
+  config.parallel.device = "cuda";
+  const Plan without = make_plan(resolve(config, {}));
+  config.parallel.offload_activations = true;
+  const Plan plan = make_plan(resolve(config, {}));
+  EXPECT_LT(plan.arena_bytes(), without.arena_bytes());
+  EXPECT_GT(plan.offload_bytes(), 0);
+  EXPECT_EQ(plan.resident_bytes() - without.resident_bytes(), plan.offload_bytes());
+  require_host_fits(plan, plan.resident_bytes());
+  require_host_fits(plan, 0);  // a machine with unknown memory
+  require_host_fits(without, 1);
+  const std::string message = message_of<OutOfMemoryError>([&] { require_host_fits(plan, plan.resident_bytes() - 1); });
+  for (const std::string& words :
+       {std::string("offload_activations = true pins "), format_bytes(static_cast<double>(plan.offload_bytes())),
+        std::string("Set offload_activations to false")})
+    EXPECT_NE(message.find(words), std::string::npos) << message;
 }
 
 TEST(Fit, ErrorsNameTheFix) {

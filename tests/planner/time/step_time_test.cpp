@@ -225,6 +225,18 @@ TEST_F(ClusterStepTest, GpuCallsHaveAFixedCost) {
   EXPECT_NEAR(waited(kind, 0, 20), 20 * (1e-3 + 6e-4), 1e-9) << "six more ranks than two";
 }
 
+// Four fifths of 64 GB/s move activations beside a forward of 0.1 s and a backward of 0.2 s.
+TEST_F(ClusterStepTest, OffloadedActivationsMoveBesideThePasses) {
+  const auto waited_for = [&](double seconds) {
+    plan_.ranks[0].offloaded = {0.8 * 64e9 * seconds};
+    return waited({.phase = Phase::forward, .part = "nothing", .name = "norm"}, 0, 0);
+  };
+  EXPECT_NEAR(waited_for(0.09), 0, 1e-9);
+  EXPECT_NEAR(waited_for(0.15), 0.05, 1e-9) << "only the forward is too short";
+  EXPECT_NEAR(waited_for(0.3), 0.2 + 0.1, 1e-9);
+  EXPECT_NEAR(predict_step(plan_, config_, ceilings_, &cluster_).parts.at("offload"), 0.3, 1e-9);
+}
+
 // Groups that span hosts run at the rate of their adapters, and each call has the network's latency.
 TEST_F(ClusterStepTest, ExchangesBetweenHostsUseTheNetwork) {
   const Cluster small{find_gpu("h100"), 4, 450e9, 50e9};

@@ -246,6 +246,11 @@ std::vector<Case> cases() {
   add({"cp_comm_type"}, {}, {"context_parallel_size = 2", "ranks = 2"}, "context_parallel_size above 1");
   add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
       "pipeline_model_parallel_size above 1");
+  add({"offload_activations"}, {"recompute_granularity = 'full'"},
+      {"recompute_granularity = 'full'", "device = 'cuda'"},
+      "device = cuda, since on a CPU there is nothing to move; here device = cpu");
+  add({"offload_activations"}, {"device = 'cuda'"}, {"recompute_granularity = 'full'", "device = 'cuda'"},
+      "recompute_granularity = full, whose blocks keep their inputs alone; here recompute_granularity = none");
   add({"cuda_graph", "overlap_param_gather", "nvtx_ranges"}, {}, {"device = 'cuda'"},
       "device = cuda; here device = cpu");
   return all;

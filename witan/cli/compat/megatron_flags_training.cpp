@@ -8,8 +8,8 @@ MegatronSection megatron_training_flags() {
   const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
   const std::string gone = "deprecated by Megatron-LM: ";
   const std::string offloading =
-      "activations stay in the memory of their rank: recompute them (`--recompute-granularity`), or share them among "
-      "ranks (`--tensor-model-parallel-size` with `--sequence-parallel`, `--context-parallel-size`)";
+      "only the inputs of recomputed blocks move to the host: use `--recompute-granularity full` with "
+      "`offload_activations`";
   const std::string spikes =
       "`skip_step_sigma = 6`: losses and gradient norms are compared with the last steps', and spikes are skipped, or "
       "what `on_spike` says";

@@ -103,8 +103,11 @@ RunPlan predict(const ResolvedConfig& config, const Plan& plan, const Timing& ti
   RunPlan predicted = run_plan(plan);
   if (!config->rollout.rollouts) predicted.step_seconds = timing.step.seconds;  // sampling takes as long as it takes
   predicted.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
-  if (const int64_t ranks = config->parallel.ranks_per_process; ranks > 0)
-    predicted.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();
+  if (const int64_t ranks = config->parallel.ranks_per_process; ranks > 0) {
+    const Plan own = part_of(plan, ranks, ranks);
+    predicted.resident_bytes = own.resident_bytes();
+    predicted.offload_bytes = own.offload_bytes();
+  }
   return predicted;
 }
 

@@ -116,6 +116,8 @@ void summarise_memory(const ParallelConfig& parallel, const RunPlan& predicted, 
   if (result.peak_resident)
     line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
                         bytes(predicted.resident_bytes));
+  if (predicted.offload_bytes > 0)
+    line += fmt::format("; {} of the host's memory are pinned for activations", bytes(predicted.offload_bytes));
   progress.note(line);
   if (!is_finished(result.end)) return;  // it may not have reached its peak
   constexpr size_t kShown = 8;

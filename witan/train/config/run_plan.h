@@ -13,6 +13,7 @@ namespace witan {
 struct RunPlan {
   std::vector<MemoryEvent> memory = {};      // of each rank; the arena reserves its peak and never grows
   int64_t resident_bytes = 0;                // the process's upper bound: arenas plus the reserve
+  int64_t offload_bytes = 0;                 // of these, pinned for activations (offload_activations)
   bool on_gpu = false;                       // arenas are in GPU memory, not in resident_bytes
   double step_flops = 0;                     // of one step, all ranks
   double step_seconds = 0;                   // predicted; 0: unknown
