@@ -240,6 +240,7 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trai
     draw_trained(of_trained, config);
     if (of_trained.rarely(2)) config.parallel.cp_comm_type = "p2p";
     config.parallel.tp_comm_overlap = of_trained.rarely(2);
+    config.parallel.offload_activations = config.parallel.offloads_on_cpu = of_trained.rarely(2);
     resolve(config, {});
   } catch (const ConfigError&) {
     return std::nullopt;
