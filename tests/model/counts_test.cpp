@@ -145,6 +145,7 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
       testing::add_small_gemma4_features(configs.emplace_back(tiny_config(experts)), "3,0");
       configs.back().make_vocab_size_divisible_by = 16;
       configs.back().lora_rank = rank;
+      configs.back().lora_use_dora = rank > 0 && experts == 0;
     }
   }
   for (const ModelConfig& config : configs) {

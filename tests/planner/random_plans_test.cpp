@@ -219,6 +219,9 @@ void draw_trained(Draw& draw, RunConfig& config) {
   model.lora_target_modules = divides_experts ? draw.one_of({"q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj"})
                                               : draw.one_of({"", "q_proj,v_proj", "o_proj,down_proj"});
   if (model.lora_target_modules == "q_proj,v_proj" && draw.rarely(2)) model.lora_dropout = 0.1;
+  const bool adapts_experts = model.moe.num_experts > 0 && model.lora_target_modules.find("o_proj,") != 0 &&
+                              model.lora_target_modules.find("q_proj,") != 0;
+  if (model.lora_dropout == 0 && !adapts_experts) model.lora_use_dora = draw.rarely(2);
 }
 
 // nullopt if the choices are incompatible.

@@ -178,8 +178,12 @@ struct RunningMeanKind : public MixerKind {
   MixerCounts parameters(const MixerModel& model) const override {
     MixerCounts counts{.weights = 3 * model.width * channels};
     if (model.bias != Bias::none) counts.vectors = 2 * channels + model.width;
-    for (const char* matrix : {"v_proj", "g_proj", "o_proj"})
-      if (model.lora && model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (model.width + channels);
+    const auto adapter = [&](const char* matrix, int64_t in, int64_t out) {
+      if (model.lora && model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
+    };
+    adapter("v_proj", model.width, channels);
+    adapter("g_proj", model.width, channels);
+    adapter("o_proj", channels, model.width);
     return counts;
   }
   double mixing_flops(int64_t /*seq_length*/) const override { return 2 * static_cast<double>(channels); }

@@ -44,13 +44,34 @@ void add_product(T* base, int64_t rows, const AdapterValues& adapter, T scale) {
 }
 
 template <class T>
+double norm_of_row(const T* row, int64_t in) {
+  double squares = 0;
+  for (int64_t i = 0; i < in; ++i) squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+  return std::sqrt(squares);
+}
+
+// Gives the rows of one matrix these norms; rows of zeros stay as they are.
+template <class T>
+void rescale(T* base, const AdapterTensors& of, const std::vector<double>& magnitudes) {
+  for (int64_t row = 0; row < of.out(); ++row) {
+    T* const at = base + (of.first_row + row) * of.in();
+    const double norm = norm_of_row(at, of.in());
+    if (norm == 0) continue;
+    const double factor = magnitudes[static_cast<size_t>(row)] / norm;
+    for (int64_t i = 0; i < of.in(); ++i) at[i] = static_cast<T>(static_cast<double>(at[i]) * factor);
+  }
+}
+
+template <class T>
 Element merge(const HeldTensor& base, const Shape& shape, const std::vector<AdapterValues>& adapters, double scale,
               std::vector<std::byte>& to) {
   to.resize(static_cast<size_t>(shape.elements()) * sizeof(T));
   T* values = reinterpret_cast<T*>(to.data());
   copy_elements(kElementOf<T>, to.data(), base.type, base.bytes.data(), 1, shape.elements());
-  for (const AdapterValues& adapter : adapters)
+  for (const AdapterValues& adapter : adapters) {
     add_product(values, shape[shape.dims() - 2], adapter, static_cast<T>(scale));
+    if (!adapter.of.magnitude.empty()) rescale(values, adapter.of, magnitudes_of(adapter.of, base, adapter.magnitude));
+  }
   return kElementOf<T>;
 }
 
@@ -61,6 +82,7 @@ ModelConfig without_adapters(ModelConfig model) {
   model.lora_rank = 0;
   model.lora_alpha = defaults.lora_alpha;
   model.lora_use_rslora = false;
+  model.lora_use_dora = false;
   model.lora_dropout = 0;
   model.lora_target_modules.clear();
   return model;
@@ -76,17 +98,29 @@ std::vector<AdapterTensors> adapters_of(const ModelConfig& model) {
     if (!tensor.name.ends_with(cat(".", kLoraA))) continue;
     const std::string path = parent(tensor.name);
     const auto b = find(cat(path, ".", kLoraB));
-    AdapterTensors one{"", tensor.name, b->name, tensor.shape, b->shape, 0, tensor.experts};
+    AdapterTensors one{"", tensor.name, b->name, tensor.shape, b->shape, {}, 0, tensor.experts};
     if (tensor.experts)
       one.base = path;
     else if (find(path + ".weight") != tensors.end())
       one.base = path + ".weight";
     else
       one.base = parent(path) + ".weight";  // for a half: "….gate_up_proj.up_proj"
+    if (model.lora_use_dora) one.magnitude = cat(path, ".", kLoraMagnitude);
     if (path.ends_with(".gate_up_proj.up_proj")) one.first_row = one.out();
     adapters.push_back(std::move(one));
   }
   return adapters;
+}
+
+std::vector<double> magnitudes_of(const AdapterTensors& of, const HeldTensor& base, const HeldTensor& change) {
+  std::vector<double> magnitudes = widened<double>(change), row(static_cast<size_t>(of.in()));
+  for (int64_t n = 0; n < of.out(); ++n) {
+    const int64_t first = (of.first_row + n) * of.in() * size_of(base.type);
+    copy_elements(Element::f64, reinterpret_cast<std::byte*>(row.data()), base.type, base.bytes.data() + first, 1,
+                  of.in());
+    magnitudes[static_cast<size_t>(n)] += norm_of_row(row.data(), of.in());
+  }
+  return magnitudes;
 }
 
 Element merge_adapters(const HeldTensor& base, const Shape& shape, const std::vector<AdapterValues>& adapters,

@@ -154,8 +154,9 @@ bool CheckpointWeights::leaves_out(const std::string& name) const {
 }
 
 std::optional<std::string> CheckpointWeights::merged_into(const std::string& name) const {
-  const auto found = std::ranges::find_if(
-      adapters_, [&](const AdapterTensors& adapter) { return adapter.a == name || adapter.b == name; });
+  const auto found = std::ranges::find_if(adapters_, [&](const AdapterTensors& adapter) {
+    return adapter.a == name || adapter.b == name || (!adapter.magnitude.empty() && adapter.magnitude == name);
+  });
   return found == adapters_.end() ? std::nullopt : std::optional(found->base);
 }
 
@@ -163,7 +164,9 @@ HeldTensor CheckpointWeights::whole(const std::string& name) {
   if (const auto known = merged_.find(name); known != merged_.end()) return known->second.held;
   std::vector<AdapterValues> adapters;
   for (const AdapterTensors& adapter : adapters_)
-    if (adapter.base == name) adapters.push_back({adapter, stored(adapter.a), stored(adapter.b)});
+    if (adapter.base == name)
+      adapters.push_back({adapter, stored(adapter.a), stored(adapter.b),
+                          adapter.magnitude.empty() ? HeldTensor() : stored(adapter.magnitude)});
   if (adapters.empty()) return stored(name);
   Whole& merged = merged_.emplace(name, Whole{}).first->second;
   merged.held.type = witan::merge_adapters(stored(name), shape_of(name), adapters, scale_, merged.own);

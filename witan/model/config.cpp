@@ -353,6 +353,9 @@ Fields ModelConfig::fields() {
       Field{"lora_use_rslora", &lora_use_rslora,
             "Scale adapters by lora_alpha / sqrt(lora_rank), so that the step of their output does not shrink as the "
             "rank grows"},
+      Field{"lora_use_dora", &lora_use_dora,
+            "DoRA: rescale the rows of adapted matrices to trained magnitudes, which begin as the rows' norms; not of "
+            "experts, and without lora_dropout"},
       Field{"lora_dropout", &lora_dropout, "Dropout probability of the input of adapters"}.at_least(0),
       Field{
           "lora_target_modules", &lora_target_modules,

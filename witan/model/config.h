@@ -88,6 +88,7 @@ struct ModelConfig {
   int64_t lora_rank = 0;                 // 0: no adapters
   double lora_alpha = 32;                // the adapters' output is scaled by lora_alpha / lora_rank
   bool lora_use_rslora = false;          // and by lora_alpha / sqrt(lora_rank) instead
+  bool lora_use_dora = false;            // and rows of adapted matrices are rescaled to trained magnitudes
   double lora_dropout = 0;               // of the adapters' input
   std::string lora_target_modules;       // matrices with adapters, separated by commas; empty: all
   std::string freeze;                    // patterns of parameters that are not trained, separated by commas

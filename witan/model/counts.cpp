@@ -21,10 +21,10 @@ struct AdapterCounts {
 
 int64_t adapters_of_mlp(const LoraConfig& lora, const MlpConfig& mlp, int64_t width, bool experts) {
   const int64_t F = mlp.ffn_hidden_size;
-  int64_t sides = lora.adapts("down_proj") ? width + F : 0;  // inputs and outputs
-  if (!mlp.gated() || experts) return lora.rank * (sides + (lora.adapts("up_proj") ? width + mlp.first_rows() : 0));
-  for (const char* half : {"gate_proj", "up_proj"}) sides += lora.adapts(half) ? width + F : 0;
-  return lora.rank * sides;
+  int64_t count = lora.adapts("down_proj") ? lora.parameters(F, width) : 0;
+  if (!mlp.gated() || experts) return count + (lora.adapts("up_proj") ? lora.parameters(width, mlp.first_rows()) : 0);
+  for (const char* half : {"gate_proj", "up_proj"}) count += lora.adapts(half) ? lora.parameters(width, F) : 0;
+  return count;
 }
 
 AdapterCounts adapters_of(const ModelConfig& config, const LayerSpec& layer) {
@@ -55,7 +55,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   ParameterCounts counts;
   const auto lora = lora_of(config);
   const auto adapters_of_matrix = [&](const char* name, int64_t in, int64_t out) {
-    return lora && lora->adapts(name) ? lora->rank * (in + out) : 0;
+    return lora && lora->adapts(name) ? lora->parameters(in, out) : 0;
   };
   // Embeddings for each layer: d channels of P in the table.
   const int64_t d = config.hidden_size_per_layer_input, P = config.num_layers * d;

@@ -48,12 +48,17 @@ std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
                          "; there are ", fmt::format("{}", fmt::join(names, ", ")), " and all");
   require<ConfigError>(config.lora_dropout < 1, "lora_dropout = ", config.lora_dropout,
                        " drops everything; use a probability below 1, such as 0.05");
+  require<ConfigError>(!config.lora_use_dora || config.lora_dropout == 0,
+                       "lora_use_dora = true with lora_dropout = ", config.lora_dropout,
+                       ": dropped inputs would need a second product with each matrix; set lora_dropout = 0, or "
+                       "lora_use_dora = false");
   require<ConfigError>(config.lora_rank > 0 || targets.empty(), "lora_target_modules = ", config.lora_target_modules,
                        " without adapters: set lora_rank, as to 16");
   if (config.lora_rank == 0) return nullptr;
   if (targets.empty() || std::ranges::find(targets, "all") != targets.end()) targets = names;
-  return std::make_shared<const LoraConfig>(
-      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets), config.lora_use_rslora});
+  return std::make_shared<const LoraConfig>(LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout,
+                                                       std::move(targets), config.lora_use_rslora,
+                                                       config.lora_use_dora});
 }
 
 Freeze::Freeze(const ModelConfig& config)

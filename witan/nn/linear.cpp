@@ -49,10 +49,15 @@ void Linear::add_adapters(const Builder& builder, int64_t in, int64_t out, const
 
 Var Linear::product(Tape& tape, const Var& x, const Randomness& randomness) {
   const Var weight = tape.parameter(weight_), bias = bias_ && !has_summands() ? tape.parameter(*bias_) : Var();
-  Var y = fp8_ ? ops::fp8_linear(tape, x, weight, fp8_) : ops::linear(tape, x, weight, bias);
-  if (fp8_ && bias.defined()) y = ops::add_bias(tape, y, bias);
+  const bool rescales = !adapters_.empty() && adapters_.front()->rescales(), adds_later = fp8_ || rescales;
+  Var y = fp8_ ? ops::fp8_linear(tape, x, weight, fp8_) : ops::linear(tape, x, weight, adds_later ? Var() : bias);
+  if (!rescales && fp8_ && bias.defined()) y = ops::add_bias(tape, y, bias);
   for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
-  return y;
+  if (!rescales) return y;
+  std::vector<ops::Magnitude> magnitudes;
+  for (const auto& adapter : adapters_) magnitudes.push_back(adapter->magnitude(tape, weight));
+  y = ops::rescale_columns(tape, y, magnitudes);
+  return bias.defined() ? ops::add_bias(tape, y, bias) : y;
 }
 
 Var Linear::sum(Tape& tape, Var y) {

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include "witan/ops/linear/linear.h"
-
 namespace witan {
 namespace {
 
@@ -67,7 +64,7 @@ const std::vector<std::string>& lora_target_names() {
 
 bool is_adapter(std::string_view parameter) {
   const std::string_view last = parameter.substr(parameter.rfind('.') + 1);
-  return last == kLoraA || last == kLoraB;
+  return last == kLoraA || last == kLoraB || last == kLoraMagnitude;
 }
 
 // Uniform in +-1 / sqrt(in).
@@ -92,6 +89,11 @@ Adapter::Adapter(const Builder& builder, int64_t in, int64_t out, const Divided&
                        builder.path,
                        "; set lora_dropout = 0, tensor_model_parallel_size = 1, or leave it out of "
                        "lora_target_modules");
+  if (!builder.lora->magnitudes) return;
+  change_ = &add_parameter(
+      (divided.by == Divided::By::in ? of_own_share(builder) : builder).of_kind(ParameterKind::norms), kLoraMagnitude,
+      {out}, {Initialization::Kind::zeros}, false, divided.by == Divided::By::out ? TensorSplit{0} : TensorSplit{});
+  if (divided.by == Divided::By::in && builder.tensor_ranks() > 1) sums_squares_ = &builder.tensor->group;
 }
 
 void Adapter::attach(const ModelServices& services) {
@@ -100,9 +102,17 @@ void Adapter::attach(const ModelServices& services) {
 }
 
 Var Adapter::add_to(Tape& tape, Var y, const Var& x, const Randomness& randomness) {
-  if (off_ && *off_) return y;
+  if (is_off()) return y;
   return ops::add_low_rank(tape, std::move(y), dropout_.forward(tape, x, randomness), tape.parameter(a_),
                            tape.parameter(b_), scale_, first_);
+}
+
+ops::Magnitude Adapter::magnitude(Tape& tape, const Var& weight) {
+  const Var a = tape.parameter(a_), b = tape.parameter(b_);
+  const Tensor rows = weight.value().narrow(0, first_, b.size(0));
+  const Tensor squares = ops::row_squares(tape.stream(), rows, a.value(), b.value(), scale_);
+  if (sums_squares_ != nullptr) sums_squares_->all_reduce(tape.stream(), squares);
+  return {tape.parameter(*change_), squares, first_};
 }
 
 }  // namespace witan

@@ -67,12 +67,15 @@ struct PeftModel {
   std::vector<std::pair<std::string, std::string>> modules = {};  // beginnings of names, Witan's and transformers'
   const char* layers = "model.layers.";
   double tolerance = 1e-5;  // of float32 results
+  std::string base = {};    // the golden model; empty: of the same name
+
+  std::string base_name() const { return base.empty() ? name : base; }
 };
 
 // PEFT refuses out_proj in models with Mamba-2, which Witan adapts wherever it adapts o_proj.
 const std::vector<PeftModel>& peft_models() {
   static const JoinedModule gated{"self_attn.q_proj", {"attention.q_proj", "attention.g_proj"}, {8, 8}, 4};
-  static const std::vector<PeftModel> models = {
+  static std::vector<PeftModel> models = {
       {"llama"},
       {"olmoe"},
       {"qwen3_moe"},
@@ -133,6 +136,15 @@ const std::vector<PeftModel>& peft_models() {
         {"gated_delta.", "self_attn."}}},
       // So steep that PyTorch's logits, too, differ by 8e-5 between float32 and float64.
       {.name = "gemma4_text_small", .tolerance = 5e-4}};
+  static const bool with_magnitudes = [&] {
+    for (const char* base : {"llama", "phi3", "gpt2"}) {
+      PeftModel one = *std::ranges::find(models, base, &PeftModel::name);
+      one.base = std::exchange(one.name, cat(base, "_dora"));
+      models.push_back(std::move(one));
+    }
+    return true;
+  }();
+  (void)with_magnitudes;
   return models;
 }
 
@@ -152,12 +164,13 @@ struct PeftPlace {
   }
 };
 PeftPlace peft_place(const PeftModel& model, const std::string& witan) {
-  const std::string path = witan.substr(0, witan.rfind('.')), factor = witan.substr(witan.rfind('.') + 1);
-  if (!path.starts_with("layers.")) return {cat("base_model.model.model.", path, '.', factor, ".weight")};
+  const std::string path = witan.substr(0, witan.rfind('.')), last = witan.substr(witan.rfind('.') + 1),
+                    factor = last == kLoraMagnitude ? "lora_magnitude_vector" : last + ".weight";
+  if (!path.starts_with("layers.")) return {cat("base_model.model.model.", path, '.', factor)};
   const size_t dot = path.find('.', 7);
   const std::string below = path.substr(dot + 1);
   const std::string here = cat("base_model.model.", model.layers, path.substr(7, dot - 6));
-  const auto named = [&](const std::string& module) { return cat(here, module, '.', factor, ".weight"); };
+  const auto named = [&](const std::string& module) { return cat(here, module, '.', factor); };
   for (const JoinedModule& joined : model.joined)
     if (const auto part = std::ranges::find(joined.matrices, below); part != joined.matrices.end())
       return {named(joined.module), &joined, static_cast<size_t>(part - joined.matrices.begin())};
@@ -205,8 +218,9 @@ CheckpointWeights saved_in(const fs::path& folder, Rank& rank, const Transformer
 
 class Peft : public ::testing::TestWithParam<std::string> {
  protected:
+  static std::string base_name() { return peft_model(GetParam()).base_name(); }
   Peft()
-      : source_(golden(GetParam())),
+      : source_(golden(base_name())),
         adapters_(tensors_in(golden_adapters(GetParam()) / "adapter_model.safetensors")),
         expected_(tensors_in(golden_adapters(GetParam()) / "expected.safetensors")) {
     import_weights(source_, folder_ / "base", {}, Json::object());
@@ -215,6 +229,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
     config_.lora_rank = config["r"];
     config_.lora_alpha = config["lora_alpha"];
     config_.lora_use_rslora = config["use_rslora"];
+    config_.lora_use_dora = config["use_dora"];
     config_.lora_target_modules = peft_model(GetParam()).targets;
     model_ = std::make_unique<Transformer>(rank_.stream, config_, 0, alone_);
     load_tensors(open_checkpoint(folder_ / "base/step-0"), stored_of(*model_, false));
@@ -228,6 +243,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
     const std::vector<double> there = reals(tensors, place.name);
     const Shape& shape = parameter.global_shape();
     const bool is_b = parameter.name().ends_with(kLoraB);
+    if (parameter.name().ends_with(kLoraMagnitude)) return place.joined ? rows_of(there, place, shape[0]) : there;
     if (!place.joined && (!is_b || shape.dims() == 2)) return there;
     if (place.joined && !is_b)
       return {there.begin() + place.part_number() * shape.elements(),
@@ -250,8 +266,30 @@ class Peft : public ::testing::TestWithParam<std::string> {
           here.push_back(there[static_cast<size_t>((n * shape[2] + k) * shape[0] + e)]);
     return here;
   }
-  void set(Parameter& parameter) const {
-    const std::vector<double> values = of_peft(adapters_, parameter);
+  // The rows of a joined module that are one matrix's.
+  static std::vector<double> rows_of(const std::vector<double>& there, const PeftPlace& place, int64_t count) {
+    const auto& rows = place.joined->rows;
+    const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0}), own = rows[place.part],
+                  first = std::accumulate(rows.begin(), rows.begin() + static_cast<int64_t>(place.part), int64_t{0});
+    std::vector<double> here;
+    for (int64_t n = 0; n < count; ++n) here.push_back(there[static_cast<size_t>(n / own * all + first + n % own)]);
+    return here;
+  }
+  // The norms of an adapted matrix's rows.
+  std::vector<double> norms_of(const std::string& magnitude) {
+    const auto adapters = adapters_of(config_);
+    const AdapterTensors& of = *std::ranges::find(adapters, magnitude, &AdapterTensors::magnitude);
+    std::vector<double> row(static_cast<size_t>(of.in())), norms;
+    for (int64_t n = 0; n < of.out(); ++n) {
+      source_.read(of.base, (of.first_row + n) * of.in(), of.in(), row.data());
+      norms.push_back(std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0)));
+    }
+    return norms;
+  }
+  void set(Parameter& parameter) {
+    std::vector<double> values = of_peft(adapters_, parameter);
+    if (parameter.name().ends_with(kLoraMagnitude))
+      std::ranges::transform(values, norms_of(parameter.name()), values.begin(), std::minus<>());
     ASSERT_EQ(static_cast<int64_t>(values.size()), parameter.elements()) << parameter.name();
     put(parameter.value_shard(), values);
   }
@@ -323,7 +361,7 @@ TEST_P(Peft, LogitsAndGradientsMatchPeft) {
   const auto model = computing(source_, config_);
   testing::bind_gradients(rank_.stream, *model);
   const OwnTensors gradients = tensors_in(golden_adapters(GetParam()) / "gradient.safetensors"),
-                   of_base = tensors_in(golden(GetParam()) / "expected.safetensors");
+                   of_base = tensors_in(golden(base_name()) / "expected.safetensors");
   Tape tape(rank_.stream);
   const ModelInput in = input(of_base);
   const ModelOutput out = model->forward(tape, in);
@@ -354,9 +392,10 @@ TEST_P(Peft, LogitsAndGradientsMatchPeft) {
   }
   std::set<std::string> places;
   for (const AdapterTensors& of : adapters_of(config_))
-    for (const std::string& factor : {of.a, of.b}) places.insert(peft_place(peft_model(GetParam()), factor).name);
+    for (const std::string& factor : {of.a, of.b, of.magnitude})
+      if (!factor.empty()) places.insert(peft_place(peft_model(GetParam()), factor).name);
   EXPECT_EQ(places.size(), gradients.size());
-  EXPECT_EQ(checked, 2 * adapters_of(config_).size());
+  EXPECT_EQ(checked, (config_.lora_use_dora ? 3 : 2) * adapters_of(config_).size());
 }
 
 TEST_P(Peft, AdaptersRoundTrip) {
@@ -367,7 +406,7 @@ TEST_P(Peft, AdaptersRoundTrip) {
   EXPECT_EQ(ledger.target.size(), adapters_.size());
   const auto written = nlohmann::json::parse(read_file(folder_ / "out/adapter_config.json")),
              expected = nlohmann::json::parse(read_file(golden_adapters(GetParam()) / "adapter_config.json"));
-  for (const char* key : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias",
+  for (const char* key : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "bias",
                           "fan_in_fan_out", "rank_pattern", "alpha_pattern"})
     EXPECT_EQ(written[key], expected[key]) << key;
   const auto words = [](const nlohmann::json& list) {
@@ -380,6 +419,7 @@ TEST_P(Peft, AdaptersRoundTrip) {
 // PEFT gets the dropout, since it may continue the training; a merged model has none.
 TEST_P(Peft, ExportsDropoutWithTheAdapters) {
   if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts have no dropout";
+  if (config_.lora_use_dora) GTEST_SKIP() << "adapters with magnitudes have no dropout";
   config_.lora_dropout = 0.125;
   CheckpointWeights weights = saved();
   fs::create_directories(folder_ / "out");
@@ -387,6 +427,22 @@ TEST_P(Peft, ExportsDropoutWithTheAdapters) {
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "out/adapter_config.json"))["lora_dropout"], 0.125);
   weights.merge_adapters();
   EXPECT_EQ(weights.model().lora_dropout, 0);
+}
+
+// Gives rows the norms |W[n]| + change[n].
+void rescale(float* rows, const AdapterTensors& of, CheckpointWeights& plain) {
+  const auto* changes = reinterpret_cast<const float*>(plain.whole(of.magnitude).bytes.data());
+  const auto* base = reinterpret_cast<const float*>(plain.whole(of.base).bytes.data()) + of.first_row * of.in();
+  const auto norm = [&](const float* row) {
+    double squares = 0;
+    for (int64_t i = 0; i < of.in(); ++i) squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+    return std::sqrt(squares);
+  };
+  for (int64_t n = 0; n < of.out(); ++n) {
+    float* const row = rows + n * of.in();
+    const double factor = (static_cast<double>(changes[n]) + norm(base + n * of.in())) / norm(row);
+    for (int64_t i = 0; i < of.in(); ++i) row[i] = static_cast<float>(static_cast<double>(row[i]) * factor);
+  }
 }
 
 // W + scale B A is computed in float32 and rounded once, for every element; unadapted weights are the base's.
@@ -418,6 +474,7 @@ TEST_P(Peft, MergedWeightsMatchTheFormulaBitwise) {
             float& to = expected[static_cast<size_t>((e * rows + of.first_row + n) * of.in() + i)];
             to = std::fma(static_cast<float>(lora_of(config_)->scale()), sum, to);
           }
+      if (!of.magnitude.empty()) rescale(expected.data() + of.first_row * of.in(), of, plain);
     }
     const HeldTensor found = weights.whole(name);
     ASSERT_EQ(found.bytes.size(), expected.size() * sizeof(float));
@@ -434,12 +491,12 @@ TEST_P(Peft, TheMergedFolderComputesTheSame) {
   weights.merge_adapters();
   fs::create_directories(folder_ / "merged");
   const Ledger ledger = export_weights(weights, {source_.hf().architecture, source_.style()}, folder_ / "merged");
-  EXPECT_EQ(ledger.target.size() + source_.side_tensors().size(), tensors_in(golden(GetParam())).size());
-  fs::copy_file(golden(GetParam()) / kHfConfig, folder_ / "merged" / kHfConfig);
+  EXPECT_EQ(ledger.target.size() + source_.side_tensors().size(), tensors_in(golden(base_name())).size());
+  fs::copy_file(golden(base_name()) / kHfConfig, folder_ / "merged" / kHfConfig);
   HfWeights merged(folder_ / "merged");
   const auto model = computing(merged, merged.model());
   Tape tape(rank_.stream, Tape::Mode::off);
-  const ModelOutput out = model->forward(tape, input(tensors_in(golden(GetParam()) / "expected.safetensors")));
+  const ModelOutput out = model->forward(tape, input(tensors_in(golden(base_name()) / "expected.safetensors")));
   EXPECT_TRUE(near(testing::values(out.logits.value()), reals(expected_, "logits"), peft_model(GetParam()).tolerance));
 }
 
@@ -493,12 +550,12 @@ TEST(PeftRefusals, NameTheDifference) {
 
 TEST(MergeAdapters, Float64IsMergedInFloat64) {
   const std::vector<double> base{1, 2, 3, 4}, a{0.1, 0.2}, b{0.3, 1e-9};
-  const AdapterTensors of{"w", "w.lora_A", "w.lora_B", {1, 2}, {2, 1}};
+  const AdapterTensors of{"w", "w.lora_A", "w.lora_B", {1, 2}, {2, 1}, {}};
   const auto held = [](const std::vector<double>& values) {
     return HeldTensor{Element::f64, std::as_bytes(std::span(values))};
   };
   std::vector<std::byte> merged;
-  ASSERT_EQ(merge_adapters(held(base), {2, 2}, {{of, held(a), held(b)}}, 0.5, merged), Element::f64);
+  ASSERT_EQ(merge_adapters(held(base), {2, 2}, {{of, held(a), held(b), {}}}, 0.5, merged), Element::f64);
   ASSERT_EQ(merged.size(), sizeof(double) * 4);
   std::vector<double> found(4);
   std::memcpy(found.data(), merged.data(), merged.size());

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a folder for each model beside this script: LoRA adapters of PEFT's on a tiny model of ../convert, as PEFT
-saves them (adapter_config.json, adapter_model.safetensors; both factors random), what the adapted model computes
+saves them (adapter_config.json, adapter_model.safetensors; factors and magnitudes random), what the adapted model computes
 (expected.safetensors: the logits [B, S, V] of ../convert's tokens) and the gradients of the mean cross entropy of
-tokens 1 to S - 1 (gradient.safetensors, by the names of adapter_model.safetensors); in float64 where ../convert's are,
+tokens 1 to S - 1 (gradient.safetensors, by the names of adapter_model.safetensors); in float64 where ../convert's are and with DoRA,
 one model in a process.
 
 Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.24.0 (5.23.0 for llama), peft 0.21.2,
@@ -73,6 +73,11 @@ MODELS["kimi_linear"] = dict(r=2, lora_alpha=5, target_parameters=EXPERTS + DENS
 MODELS["gemma4_text_small"] = dict(r=2, lora_alpha=5, target_parameters=DENSE, target_modules=ATTENTION + [
     "per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"])
 JOINED["granitemoeshared"] = {"shared_mlp.input_linear": (1, [20, 20], 2)}
+# DoRA: a folder of its own for each base model, computed in float64; magnitudes differ from the rows' norms.
+DORA = {f"{base}_dora": base for base in ("llama", "phi3", "gpt2")}
+for name, base in DORA.items():
+    MODELS[name] = dict(MODELS[base], use_dora=True)
+    JOINED[name] = JOINED.get(base, {})
 # Standard deviations of adapters. Larger ones make these so steep that float32 rounds their gradients by 2e-5.
 DEVIATIONS = {"deepseek_v3": 0.1, "gemma4_text_small": 0.1}
 
@@ -99,16 +104,19 @@ def blocks(groups, sizes, adapted, rank):
 
 
 def make(name):
-    tokens = load_file(BASES / name / "expected.safetensors")["tokens"]
+    base = DORA.get(name, name)
+    tokens = load_file(BASES / base / "expected.safetensors")["tokens"]
     joined, keys = JOINED.get(name, {}), MODELS[name]
     times = {path: adapted for path, (_, _, adapted) in joined.items()}
     factor = math.sqrt if keys.get("use_rslora") else float  # of alpha, so that n times the rank has the same scale
-    model = peft.get_peft_model(load(BASES / name), peft.LoraConfig(
+    model = peft.get_peft_model(load(BASES / base), peft.LoraConfig(
         task_type="CAUSAL_LM", **keys, rank_pattern={path: n * keys["r"] for path, n in times.items()},
         alpha_pattern={path: factor(n) * keys["lora_alpha"] for path, n in times.items()}))
     generator = torch.Generator().manual_seed(11)
     for key, parameter in model.named_parameters():
-        if "lora_" in key:
+        if "lora_magnitude_vector" in key:
+            parameter.data *= 1 + 0.2 * torch.randn(parameter.shape, generator=generator)
+        elif "lora_" in key:
             parameter.data = torch.randn(parameter.shape, generator=generator) * DEVIATIONS.get(name, 0.2)
             for path, of in joined.items():
                 if f".{path}.lora_B." in key:
@@ -118,17 +126,17 @@ def make(name):
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     config = json.loads((folder / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = f"../../convert/{name}"
+    config["base_model_name_or_path"] = f"../../convert/{base}"
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
     saved = load_file(folder / "adapter_model.safetensors")
-    if load_file(BASES / name / "expected.safetensors")["logits"].dtype == torch.float64:
+    if name in DORA or load_file(BASES / base / "expected.safetensors")["logits"].dtype == torch.float64:
         of_bases().compute_in_double(model)
     logits = model(tokens).logits
     rows = logits[:, :-1].reshape(-1, logits.size(-1))
     torch.nn.functional.cross_entropy(rows, tokens[:, 1:].reshape(-1)).backward()
     save_file({"logits": logits.detach().contiguous()}, folder / "expected.safetensors", {"format": "pt"})
     gradients = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None}
-    gradients = {key.replace(".default", ""): value.contiguous() for key, value in gradients.items()}
+    gradients = {key.replace("_vector.default.weight", "_vector").replace(".default", ""): value.contiguous() for key, value in gradients.items()}
     assert gradients.keys() == saved.keys(), gradients.keys() ^ saved.keys()
     save_file(gradients, folder / "gradient.safetensors", {"format": "pt"})
     print(name, len(saved), "tensors")

@@ -122,16 +122,20 @@ std::vector<Named> kinds() {
 }
 
 TEST(MixerSpec, ParametersMatchTheBuiltOnes) {
-  const auto adapters = std::make_shared<const LoraConfig>(LoraConfig{3, 1, 0, lora_target_names()});
+  LoraConfig lora{3, 1, 0, lora_target_names()};
+  const auto plain = std::make_shared<const LoraConfig>(lora);
+  lora.magnitudes = true;
+  const auto rescaled = std::make_shared<const LoraConfig>(lora);
   for (const auto& [name, spec] : kinds())
-    for (const bool adapted : {false, true})
+    for (const auto& adapters : {std::shared_ptr<const LoraConfig>(), plain, rescaled})
       for (const Bias bias : {Bias::none, Bias::zeros}) {
         if (bias == Bias::zeros && std::holds_alternative<LatentSpec>(spec)) continue;  // LatentSpec has no biases
-        SCOPED_TRACE(cat(name, adapted ? ", adapted" : "", bias == Bias::zeros ? ", biases" : ""));
+        SCOPED_TRACE(cat(name, adapters ? ", adapted" : "", adapters == rescaled ? ", rescaled" : "",
+                         bias == Bias::zeros ? ", biases" : ""));
         Rank rank;
         MixerModel model{.width = kWidth, .bias = bias};
         Builder builder = testing::attention_builder(rank, DType::f32);
-        if (adapted) model.lora = builder.lora = adapters;
+        model.lora = builder.lora = adapters;
         const auto mixer = mixer_kind(spec).make(builder, model, {});
         int64_t all = 0, of_adapters = 0;
         if (mixer)

@@ -41,7 +41,7 @@ std::vector<Case> cases() {
     all.push_back({std::move(keys), std::move(idle), std::move(used), needs});
   };
   add({"mtp_loss_scaling_factor"}, {}, {"mtp_num_layers = 1"}, "mtp_num_layers above 0; here mtp_num_layers = 0");
-  add({"lora_alpha", "lora_use_rslora", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"},
+  add({"lora_alpha", "lora_use_rslora", "lora_use_dora", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"},
       "lora_rank above 0");
   add({"dpo_beta", "dpo_loss_type", "dpo_reference_free", "rpo_alpha"}, {}, {"objective = 'preference'"},
       "objective = preference; here objective = cross_entropy");

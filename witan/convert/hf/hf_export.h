@@ -43,7 +43,8 @@ std::string quantization_config(const CheckpointWeights& weights, const HfExport
 // transformers' modules after "base_model.model.". Adapters of experts, whose matrices are parameters of one module
 // there, are `target_parameters`: A [E r, in] has the rows of one expert after the other, B [out, r E] the columns of
 // all experts for a row of A, then for the next. n adapters of matrices that one module joins are one of rank n r: A
-// has the rows of one after the other, B a block for each and zeros elsewhere.
+// has the rows of one after the other, B a block for each and zeros elsewhere. Magnitudes (lora_magnitude_vector [out])
+// are the rows' norms plus the trained changes, in float32 or float64.
 //
 // Both files go into `folder`, which must exist. `base` is the place of the base model, for PEFT to load; empty if it
 // is unknown. Returns the ledger of the adapters without files. Throws ConfigError for a model without adapters, and if

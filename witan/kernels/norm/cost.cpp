@@ -1,3 +1,4 @@
+#include "witan/kernels/norm/magnitude.h"
 #include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels {
@@ -91,6 +92,24 @@ void sharded_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tens
                                     const NormWeight& w, const Tensor& r, const Tensor& sums, int64_t width) {
   const Cost cost{4.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w.values, r, sums)};
   WITAN_LAUNCH(stream, sharded_rmsnorm_backward_input, cost, dx, dy, x, w, r, sums, width);
+}
+
+void low_rank_squares(Stream& stream, const Tensor& squares, const Tensor& base, const Tensor& p, const Tensor& g,
+                      const Tensor& b, double scale) {
+  const auto elements = static_cast<double>(b.elements()), r = static_cast<double>(b.size(1));
+  const Cost cost{elements * (2 * r + 4), bytes_of(squares, base, p, g, b)};
+  WITAN_LAUNCH(stream, low_rank_squares, cost, squares, base, p, g, b, scale);
+}
+
+void magnitude_factors(Stream& stream, const Tensor& factors, const Tensor& inverses, const Tensor& change,
+                       const Tensor& base, const Tensor& squares) {
+  const Cost cost{5.0 * static_cast<double>(change.elements()), bytes_of(factors, inverses, change, base, squares)};
+  WITAN_LAUNCH(stream, magnitude_factors, cost, factors, inverses, change, base, squares);
+}
+
+void scale_columns(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& factors) {
+  const Cost cost{static_cast<double>(x.elements()), bytes_of(y, x, factors)};
+  WITAN_LAUNCH(stream, scale_columns, cost, y, x, factors);
 }
 
 }  // namespace witan::kernels

@@ -124,6 +124,9 @@ void Experts::add_adapters(const Builder& builder, int64_t experts, int64_t widt
   require<ConfigError>(!mlp_.gated() || gate == up,
                        "lora_target_modules: gate_proj and up_proj of experts are one "
                        "matrix, with one adapter; name both, or neither");
+  require<ConfigError>(!lora.magnitudes,
+                       "lora_use_dora = true: experts' matrices have no magnitudes (PEFT has none of them either); set "
+                       "lora_target_modules without gate_proj, up_proj and down_proj, or lora_use_dora = false");
   require<ConfigError>(lora.dropout == 0, "lora_dropout = ", lora.dropout,
                        ": rows of experts lie where the layout puts "
                        "them, so that what is dropped would depend on it; set lora_dropout = 0, or lora_target_modules "

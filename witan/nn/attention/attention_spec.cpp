@@ -124,7 +124,7 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   counts.vectors += (value_scale ? 1 : 0) + (value_table > 0 ? 1 : 0);
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
   };
   add("q_proj", D, q);
   if (k > 0) add("k_proj", D, k);
@@ -251,7 +251,7 @@ MixerCounts LatentSpec::parameters(const MixerModel& model) const {
   }
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
   };
   if (q_rank == 0) add("q_proj", D, q);
   if (q_rank > 0) add("q_a_proj", D, q_rank);

@@ -34,11 +34,11 @@ MixerCounts CompressedSpec::parameters(const MixerModel& model) const {
     counts.weights += index_heads * index_head_dim * q_rank + index_heads * D;
   }
   if (!model.lora) return counts;
-  const auto adapter = [&](const char* matrix, int64_t sides) {
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * sides;
+  const auto adapter = [&](const char* matrix, int64_t in, int64_t out) {
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
   };
-  adapter("q_a_proj", q_rank + D);
-  adapter("q_b_proj", q_rank + N * d);
+  adapter("q_a_proj", D, q_rank);
+  adapter("q_b_proj", q_rank, N * d);
   return counts;
 }
 

@@ -20,7 +20,7 @@ MixerCounts GatedDeltaSpec::parameters(const MixerModel& model) const {
     counts.weights += D * (v + num_value_heads);
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
   };
   add("q_proj", D, k);
   add("k_proj", D, k);

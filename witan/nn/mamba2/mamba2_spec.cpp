@@ -19,7 +19,7 @@ MixerCounts Mamba2Spec::parameters(const MixerModel& model) const {
                      .vectors = sizes.channels() * (conv_kernel_dim + (conv_bias ? 1 : 0)) + 3 * num_heads + inner};
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(in, out);
   };
   add("z_proj", D, inner);
   add("x_proj", D, inner);

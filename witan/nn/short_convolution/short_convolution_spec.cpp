@@ -14,8 +14,9 @@ MixerCounts ShortConvolutionSpec::parameters(const MixerModel& model) const {
   const int64_t D = model.width, biases = 4 * channels + D;
   MixerCounts counts{.weights = 4 * channels * D, .vectors = channels * conv_kernel_dim + (bias ? biases : 0)};
   if (!model.lora) return counts;
-  for (const char* matrix : {"B_proj", "C_proj", "x_proj", "o_proj"})
-    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (channels + D);
+  for (const char* matrix : {"B_proj", "C_proj", "x_proj"})
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->parameters(D, channels);
+  if (model.lora->adapts("o_proj")) counts.adapters += model.lora->parameters(channels, D);
   return counts;
 }
 

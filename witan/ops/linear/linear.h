@@ -30,4 +30,20 @@ Var block_linear(Tape& tape, const Var& x, const Var& w, int64_t blocks);
 // y [.., M] contiguous, x [.., K], a [r, K], b [N, r] of one dtype -> [.., M]. Backward keeps x and scale x a^T.
 Var add_low_rank(Tape& tape, Var y, const Var& x, const Var& a, const Var& b, double scale, int64_t first = 0);
 
+// The squares of a matrix's rows, |w[n]|^2 and |w[n] + scale b[n] a|^2: [2, N] in the accumulator dtype. If ranks
+// divide K, this rank's summands. w [N, K], a [r, K], b [N, r] of one dtype.
+Tensor row_squares(Stream& stream, const Tensor& w, const Tensor& a, const Tensor& b, double scale);
+
+// What the rows of an adapted matrix are rescaled to (Liu et al., "DoRA", 2024, arXiv:2402.09353).
+struct Magnitude {
+  Var change;         // [n] of y's dtype: the trained part of the magnitude |w[n]| + change[n]
+  Tensor squares;     // [2, n] of all K, from row_squares()
+  int64_t first = 0;  // the column of y that row 0 makes
+};
+
+// y[.., first + n] times (|w[n]| + change[n]) / |w[n] + scale b[n] a|, for y = x (w + scale b a)^T [.., N], contiguous;
+// columns without a magnitude stay as they are. -> [.., N]. The divisor counts as a constant: it passes no gradient on
+// (section 4.3 of the paper). The backward keeps y if a change is trained.
+Var rescale_columns(Tape& tape, const Var& y, const std::vector<Magnitude>& magnitudes);
+
 }  // namespace witan::ops

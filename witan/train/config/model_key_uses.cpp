@@ -30,7 +30,7 @@ std::vector<KeyUse> model_uses() {
        "mtp_num_layers above 0",
        "mtp_num_layers",
        [](Config c) { return c.model.mtp_num_layers > 0; }},
-      {{"lora_alpha", "lora_use_rslora", "lora_dropout", "lora_target_modules"},
+      {{"lora_alpha", "lora_use_rslora", "lora_use_dora", "lora_dropout", "lora_target_modules"},
        "lora_rank above 0",
        "lora_rank",
        [](Config c) { return c.model.lora_rank > 0; }},

@@ -85,6 +85,41 @@ TEST(LoraLayouts, WithBiasesAnUndividedStreamAndSharedGroupsEqualsOneRankInFloat
   testing::expect_equal(run_engine(laid_out(config, {}), 4), run_engine(whole_stream, 4), 1e-9, "a whole stream");
 }
 
+RunConfig with_magnitudes(const char* dtype = "float64") {
+  RunConfig config = adapted("", dtype);
+  config.model.lora_use_dora = true;
+  config.model.moe.num_experts = 0;
+  config.model.moe.moe_layer_freq = "1";
+  config.model.moe.moe_shared_expert_intermediate_size = 0;
+  return laid_out(config, {});
+}
+
+TEST(LoraLayouts, OfMagnitudesEqualOneRankInFloat64) {
+  const std::vector<LaidOut> layouts = {
+      {"replicate=4"},
+      {"shard=4", kFsdp},
+      {"context=2"},
+      {"tensor=2"},
+      {"tensor=4"},
+      {"pipeline=2", "auto", 2},
+      {"shard=2,context=2,tensor=2", kFsdp},
+      {.mesh = "shard=2,tensor=2", .strategy = kFsdp, .reshard_after_forward = false}};
+  expect_steps_of_one_rank(with_magnitudes(), layouts, kLoraSteps);
+  RunConfig config = with_magnitudes();
+  config.model.add_bias_linear = true;
+  config.model.attention.num_query_groups = 2;
+  expect_steps_of_one_rank(config, {{"tensor=4"}}, kLoraSteps);
+  RunConfig whole_stream = laid_out(config, {"tensor=2"});
+  whole_stream.parallel.sequence_parallel = false;
+  testing::expect_equal(run_engine(laid_out(config, {}), 4), run_engine(whole_stream, 4), 1e-9, "a whole stream");
+}
+
+TEST(LoraLayouts, OfMagnitudesBesideExpertsEqualOneRankInFloat64) {
+  RunConfig config = adapted("q_proj,k_proj,v_proj,o_proj");
+  config.model.lora_use_dora = true;
+  expect_steps_of_one_rank(config, {kLoraLayouts[8], kLoraLayouts[9], kLoraLayouts[10]}, kLoraSteps);
+}
+
 // Dropout masks depend on positions, not on the rank that has them.
 TEST(LoraLayouts, DropoutIsTheSameInEveryLayout) {
   RunConfig config = adapted("q_proj,k_proj,v_proj");
@@ -111,6 +146,38 @@ TEST(Lora, StartsWithTheBasesLossAndKeepsTheBase) {
     for (size_t i = 0; i < names.size(); ++i)
       EXPECT_EQ(begun.weights[i] == trained.weights[i], !is_adapter(names[i])) << names[i];
   }
+}
+
+TEST(Lora, MagnitudesStartWithTheBasesLossAndChangeTheTraining) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const RunConfig config = with_magnitudes(dtype);
+    RunConfig base = config, plain = config;
+    base.model.lora_rank = 0;
+    base.model.lora_use_dora = plain.model.lora_use_dora = false;
+    const Trajectory begun = run_engine(config, 0), trained = run_engine(config, 4);
+    EXPECT_EQ(trained.losses.front(), run_engine(base, 1).losses.front()) << dtype;
+    EXPECT_LT(trained.losses.back(), trained.losses.front());
+    EXPECT_NE(trained.norms.front(), run_engine(plain, 1).norms.front());
+    std::vector<std::string> names;
+    for (const ParameterSpec& spec : all_parameters(config.model)) names.push_back(spec.name);
+    std::ranges::sort(names);
+    for (size_t i = 0; i < names.size(); ++i)
+      EXPECT_EQ(begun.weights[i] == trained.weights[i], !is_adapter(names[i])) << names[i];
+    EXPECT_TRUE(std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(kLoraMagnitude); }));
+  }
+}
+
+TEST(Lora, MagnitudesAreTheSameWithRecomputationAndDeterministicLayouts) {
+  RunConfig config = with_magnitudes("float32");
+  const Trajectory kept = run_engine(config, 3);
+  for (const char* granularity : {"selective", "full"}) {
+    config.model.recompute_granularity = granularity;
+    EXPECT_EQ(run_engine(config, 3).losses, kept.losses) << granularity;
+  }
+  config = with_magnitudes("float32");
+  config.parallel.deterministic = true;
+  config.train.check_states = true;
+  expect_bits_of_one_rank(config, {{"replicate=4"}, {"shard=4", kFsdp}, {"pipeline=2", "auto", 2}}, 3);
 }
 
 TEST(Lora, RecomputationAndSequentialExpertsChangeNothing) {
@@ -147,6 +214,16 @@ TEST(Lora, RefusesUnsupportedMatrices) {
             "lora_target_modules: gate_proj and up_proj of experts are one matrix, with one adapter; name both, or "
             "neither");
   RunConfig config = adapted("");
+  config.model.lora_use_dora = true;
+  EXPECT_EQ(message(config),
+            "lora_use_dora = true: experts' matrices have no magnitudes (PEFT has none of them either); set "
+            "lora_target_modules without gate_proj, up_proj and down_proj, or lora_use_dora = false");
+  config = with_magnitudes();
+  config.model.lora_dropout = 0.1;
+  EXPECT_EQ(message(config),
+            "lora_use_dora = true with lora_dropout = 0.1: dropped inputs would need a second product with each "
+            "matrix; set lora_dropout = 0, or lora_use_dora = false");
+  config = adapted("");
   config.model.lora_dropout = 0.1;
   EXPECT_EQ(message(config),
             "lora_dropout = 0.1: rows of experts lie where the layout puts them, so that what is dropped would depend "

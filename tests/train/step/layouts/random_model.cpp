@@ -280,6 +280,7 @@ void RandomModel::draw_frozen() {
   set("lora_rank", "3");
   maybe(0.3, "lora_dropout", {"0.2"});
   maybe(0.3, "lora_target_modules", {"q_proj,v_proj", "o_proj,down_proj", "all"});
+  if (config_.model.lora_dropout == 0) maybe(0.3, "lora_use_dora", {"true"});
 }
 
 void RandomModel::draw_experts() {
