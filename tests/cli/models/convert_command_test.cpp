@@ -523,7 +523,8 @@ TEST_F(ConvertCommands, NamesFoldersThatAreNotModels) {
   EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));
   write_text(folder_ / "adapters/adapter_config.json", "{}");
   EXPECT_THAT(run({"import", folder_ / "adapters", "--run", "r"}).err, HasSubstr("holds adapters alone"));
-  EXPECT_THAT(run({"train", "--run", "r", "--init-from", folder_ / "adapters"}).err, HasSubstr("holds adapters alone"));
+  EXPECT_THAT(run({"train", "--run", "r", "--init-from", folder_ / "adapters"}).err,
+              HasSubstr("set init_base to the base model"));
 }
 
 }  // namespace

@@ -186,6 +186,7 @@ std::vector<Case> cases() {
   add({"sample_prompt", "sample_tokens"}, {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
       {}, "a rank that holds the whole model");
   add({"sample_prompts"}, {}, {"sample_interval = 5"}, "sample_interval above 0; here sample_interval = 0");
+  add({"init_base"}, {}, {"init_from = 'adapters'"}, "init_from = FOLDER");
   add({"upcycle_method", "upcycle_noise"}, {}, {"upcycle = 'dense'"}, "upcycle = RUN");
   add({"upcycle_drop_ratio"}, {"upcycle = 'dense'"}, {"upcycle = 'dense'", "upcycle_method = 'drop'"},
       "upcycle_method = drop; here upcycle_method = copied");

@@ -219,7 +219,7 @@ void take_model(GivenConfig& given, std::FILE* err) {
   if (train.init_from.empty()) return;
   const std::string asked = cat("init_from = ", train.init_from, ": ");
   std::vector<std::string> warnings;  // said when the run is about to start from it (check_first_weights)
-  const auto source = open_weights(train.init_from, train.runs_folder, asked, warnings);
+  const auto source = open_weights(train.init_from, train.runs_folder, asked, warnings, train.init_base);
   if (!given.saved || given.saved->train.init_from != train.init_from) {
     take_keys(given, source->model());
     if (!given.said("tokenizer")) given.config.data.tokenizer.clear();
@@ -233,8 +233,8 @@ void take_model(GivenConfig& given, std::FILE* err) {
 // Whether a run that continues another run's training keeps its own value of the key: its name and folder, its origin,
 // its layout, and its logs.
 bool is_of_one_run(const Field& field) {
-  constexpr std::array<std::string_view, 7> kKeys = {"run",     "runs_folder",   "init_from",    "init_state",
-                                                     "upcycle", "record_routes", "replay_routes"};
+  constexpr std::array<std::string_view, 8> kKeys = {"run",        "runs_folder", "init_from",     "init_base",
+                                                     "init_state", "upcycle",     "record_routes", "replay_routes"};
   constexpr std::array<std::string_view, 3> kSections = {"parallel", "log", "load"};
   return std::ranges::find(kKeys, field.name) != kKeys.end() ||
          std::ranges::find(kSections, field.section) != kSections.end();

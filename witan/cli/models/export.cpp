@@ -19,6 +19,7 @@
 #include "witan/convert/hf/hf_export.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_export.h"
+#include "witan/train/weights/initial_weights.h"
 
 namespace witan::cli {
 namespace {
@@ -143,7 +144,8 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
                        "--format peft: the run is a part of a model that reads images, whose modules have other names "
                        "in PEFT: merge the adapters with --format hf --merge-lora");
   return write_folder(run, args.out, [&](const fs::path& out) {
-    return export_peft(weights, architecture, run.config.train.init_from, out);
+    const TrainConfig& train = run.config.train;
+    return export_peft(weights, architecture, base_model_of(train.init_from, train.init_base), out);
   });
 }
 

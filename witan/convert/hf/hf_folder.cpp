@@ -87,9 +87,10 @@ HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
                            " is not a folder and does not begin as a ",
                            "GGUF file does: give the folder of a model, with config.json and safetensors files, or an "
                            "intact .gguf file");
-  require<CheckpointError>(!is_adapter_folder(folder_), folder_.string(),
-                           " holds adapters alone (adapter_config.json), no model: merge them into ",
-                           "their base model first (merge_and_unload() of Python's peft) and give that folder");
+  require<CheckpointError>(
+      !is_adapter_folder(folder_), folder_.string(),
+      " holds adapters alone (adapter_config.json), no model: start a run from them with `witan train "
+      "--init-from`, or give their base model");
   if (fs::exists(folder_ / kHfIndex, error))
     open_indexed();
   else if (fs::exists(folder_ / kHfWeights, error))

@@ -118,6 +118,7 @@ struct TrainConfig {
   double upcycle_noise = 0;            // relative to the standard deviation of a dense matrix
   double upcycle_drop_ratio = 0.5;     // for upcycle_method = "drop"
   std::string init_from;               // a model whose weights a new run starts from
+  std::string init_base;               // the base model of adapters in init_from; empty: the one that these name
   std::string init_state = "weights";  // weights | training: what is taken from init_from
 
   Fields fields();

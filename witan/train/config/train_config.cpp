@@ -122,8 +122,12 @@ Fields TrainConfig::fields() {
             "Share of each expert's hidden units that upcycle_method = drop draws anew"}
           .between(0, 1),
       Field{"init_from", &init_from,
-            "Start a new run from a model's weights, with its configuration: a Hugging Face folder, a GGUF file, a "
-            "Megatron-LM checkpoint, the name or folder of a run, or a checkpoint's folder; empty: random weights"},
+            "Start a new run from a model's weights, with its configuration: a Hugging Face folder, PEFT's folder of "
+            "LoRA adapters, a GGUF file, a Megatron-LM checkpoint, the name or folder of a run, or a checkpoint's "
+            "folder; empty: random weights"},
+      Field{"init_base", &init_base,
+            "Base model of the adapters in init_from, as init_from names models; empty: the one that their "
+            "adapter_config.json names"},
       Field{"init_state", &init_state,
             "Take only the weights of init_from and begin at step 0, or continue its training from its step, with its "
             "optimizer state, data position and configuration"}

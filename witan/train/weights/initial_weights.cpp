@@ -11,6 +11,7 @@
 #include "witan/convert/gguf/gguf_weights.h"
 #include "witan/convert/hf/hf_side.h"
 #include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/hf/peft_weights.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/convert/model_function.h"
@@ -38,14 +39,59 @@ fs::path run_of(const fs::path& checkpoint) {
   return checkpoint.parent_path().parent_path();
 }
 
+// The architecture of the base model of adapters, whose modules' names they have.
+const Architecture& architecture_of(const WeightSource& base, const std::string& asked) {
+  if (const auto* foreign = dynamic_cast<const ForeignWeights*>(&base)) return foreign->architecture();
+  const fs::path ledger = run_of(base.where()) / kLedgerName;
+  std::error_code error;
+  const Architecture* known = nullptr;
+  if (fs::is_regular_file(ledger, error))
+    known = find_architecture(parse_ledger(read_file(ledger), ledger.string()).architecture);
+  require<ConfigError>(known != nullptr, asked, "the base model of adapters, ", base.where(),
+                       ", is a run that was not imported, so that the names of its modules are not known: export it "
+                       "(`witan export --format hf`) and set init_base to that folder");
+  return *known;
+}
+
+std::unique_ptr<WeightSource> open_adapters(const fs::path& folder, const fs::path& runs_folder,
+                                            const std::string& asked, std::vector<std::string>& warnings,
+                                            const std::string& base) {
+  const std::string named = base_model_of(folder.string(), base);
+  require<ConfigError>(!named.empty(), asked, folder.string(),
+                       " holds adapters, and its adapter_config.json names no base model "
+                       "(base_model_name_or_path): set init_base to the base model");
+  std::unique_ptr<WeightSource> source;
+  try {
+    source = open_weights(named, runs_folder, asked, warnings);
+  } catch (const CheckpointError& error) {
+    if (!base.empty()) throw;
+    throw CheckpointError(cat(error.what(), ". It is the base model that ", (folder / kPeftConfig).string(),
+                              " names; set init_base to where it is here"));
+  }
+  const Architecture& architecture = architecture_of(*source, asked);
+  return std::make_unique<PeftWeights>(folder, std::move(source), architecture);
+}
+
 }  // namespace
 
+std::string base_model_of(const std::string& where, const std::string& base) {
+  if (!is_adapter_folder(where)) return where;
+  if (!base.empty()) return base;
+  const std::string named = base_of_adapters(where);
+  std::error_code error;
+  const fs::path beside = fs::path(where) / named;
+  return !named.empty() && !fs::exists(named, error) && fs::exists(beside, error) ? beside.lexically_normal().string()
+                                                                                  : named;
+}
+
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
-                                           const std::string& asked, std::vector<std::string>& warnings) {
+                                           const std::string& asked, std::vector<std::string>& warnings,
+                                           const std::string& base) {
   if (auto named = checkpoint_of_name(where, runs_folder)) return weights_of(std::move(*named));
   for (const fs::path& path : {fs::path(where), runs_folder / where}) {
     if (auto found = checkpoint_in(path, asked, warnings)) return weights_of(std::move(*found));
-    if (is_hf_folder(path) || is_adapter_folder(path)) return std::make_unique<HfWeights>(path);
+    if (is_adapter_folder(path)) return open_adapters(path, runs_folder, asked, warnings, base);
+    if (is_hf_folder(path)) return std::make_unique<HfWeights>(path);
     if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
@@ -56,6 +102,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {
+  if (const auto* adapters = dynamic_cast<const PeftWeights*>(&source)) return tokenizer_of(adapters->base());
   if (const auto* gguf = dynamic_cast<const GgufWeights*>(&source))
     return gguf->file().metadata().texts("tokenizer.ggml.tokens").empty() ? std::nullopt
                                                                           : std::optional(gguf->file().path());
@@ -65,6 +112,10 @@ std::optional<fs::path> tokenizer_of(const WeightSource& source) {
 }
 
 void copy_companions_of(const WeightSource& source, const fs::path& run) {
+  if (const auto* adapters = dynamic_cast<const PeftWeights*>(&source)) {
+    copy_companions_of(adapters->base(), run);
+    return write_file_atomically(run / kAdapterLedger, adapters->ledger().text());
+  }
   if (const auto* hf = dynamic_cast<const HfWeights*>(&source)) {
     copy_companions(hf->folder().path(), hf->folder().companions(), run / kCompanionFolder);
     keep_side_tensors(*hf, run / kCompanionFolder);
@@ -82,7 +133,8 @@ void require_same_function(const ModelConfig& model, const WeightSource& source,
 InitialWeights::InitialWeights(const RunConfig& config, const std::string& key)
     : config_(config),
       asked_(cat(key, " = ", config.train.init_from, ": ")),
-      source_(open_weights(config.train.init_from, config.train.runs_folder, asked_, warnings_)),
+      source_(open_weights(config.train.init_from, config.train.runs_folder, asked_, warnings_,
+                           key == "init_from" ? config.train.init_base : "")),
       weights_(source_->weights()) {
   check();
 }

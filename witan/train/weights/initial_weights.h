@@ -17,16 +17,24 @@
 
 namespace witan {
 
-// Opens the weights that `where` names: a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, a checkpoint's or
-// a run's folder, the name of a run in `runs_folder`, or RUN@best and RUN@STEP. `asked`, such as "init_from = X: ",
-// begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a run that is skipped. Throws
-// CheckpointError if there are no such weights, and what reading them throws.
+// Opens the weights that `where` names: a Hugging Face folder, PEFT's folder of adapters, a GGUF file, a Megatron-LM
+// checkpoint, a checkpoint's or a run's folder, the name of a run in `runs_folder`, or RUN@best and RUN@STEP. `base`
+// names the base model of adapters likewise; empty: the one that their folder names. `asked`, such as
+// "init_from = X: ", begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a run that is
+// skipped. Throws CheckpointError if there are no such weights, and what reading them throws.
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
-                                           const std::string& asked, std::vector<std::string>& warnings);
+                                           const std::string& asked, std::vector<std::string>& warnings,
+                                           const std::string& base = {});
+// What adapters are to be loaded on, if `where` names PEFT's folder of them: `base`, or what the folder names. `where`
+// itself otherwise.
+std::string base_model_of(const std::string& where, const std::string& base);
 
 // The source's tokenizer, if it has one: a tokenizer.json, or a GGUF file.
 std::optional<fs::path> tokenizer_of(const WeightSource& source);
-// Copies the files that an export returns besides weights (convert/ledger.h) to the run's folder.
+// A run's ledger of the PEFT folder that its adapters came from.
+inline constexpr const char* kAdapterLedger = "adapters-ledger.json";
+// Copies the files that an export returns besides weights (convert/ledger.h) to the run's folder, and writes the ledger
+// of adapters.
 void copy_companions_of(const WeightSource& source, const fs::path& run);
 
 // Throws ConfigError naming a key by which the model computes another function than the source's.
