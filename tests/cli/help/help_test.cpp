@@ -60,8 +60,9 @@ std::string words_of(const std::string& help) {
 
 TEST(HelpTest, FlagsNameAllTheirKinds) {
   const std::string train = words_of(witan({"train", "--help-all"}).out);
-  EXPECT_TRUE(
-      contains(train, "a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, the name or folder of a run"));
+  EXPECT_TRUE(contains(train,
+                       "a Hugging Face folder, PEFT's folder of LoRA adapters, a GGUF file, a Megatron-LM checkpoint, "
+                       "the name or folder of a run"));
   const std::string data = words_of(witan({"data", "--help"}).out);
   EXPECT_TRUE(contains(data, "Use this tokenizer, a file or folder of any kind, instead of training")) << data;
 }
