@@ -38,6 +38,27 @@ TEST(GenerationBatch, LogprobsHaveTheBitsOfTraining) {
     }
 }
 
+// A temperature of the batch is one of the model: twice the logits of 0.5, in draws and log probabilities.
+TEST(GenerationBatch, TemperatureDividesTheLogitsOfDrawsAndLogprobs) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(dtype);
+    Rank rank(2);
+    Alone alone;
+    ModelConfig config = base_config(dtype, 4);
+    Transformer model(rank.stream, config, 8, alone);
+    config.logit_scale = 2;
+    Transformer scaled(rank.stream, config, 8, alone);
+    const auto requests = requests_of();
+    const auto generations = generate(rank.stream, model, requests, {}, {.temperature = 0.5});
+    const auto expected = generate(rank.stream, scaled, requests), untempered = generate(rank.stream, model, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(text_of(requests[i], generations[i]), text_of(requests[i], expected[i])) << "request " << i;
+      EXPECT_EQ(logprobs_of(generations[i]), logprobs_of(expected[i])) << "request " << i;
+      EXPECT_NE(logprobs_of(generations[i]), logprobs_of(untempered[i])) << "request " << i;
+    }
+  }
+}
+
 TEST(GenerationBatch, TextsDoNotDependOnTheBatch) {
   for (const auto& [name, config] : architectures("bfloat16")) {
     SCOPED_TRACE(name);

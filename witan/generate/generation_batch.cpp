@@ -34,7 +34,7 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
       reuses_(mode.reuse_prefixes),
       pipeline_(mode.pipeline),
       routes_(mode.routes),
-      next_(stream, model) {
+      next_(stream, model, mode.temperature) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
   size_.cache = resolve_cache(mode.cache, model.config(), {repeatable_, stream.plans_for_cuda(), model.tensor_ranks()});
   size_.chunks = repeatable_ || !stream.plans_for_cuda();

@@ -35,6 +35,9 @@ struct GenerationMode {
   // Records the routes of all routers, for Generation::routes. Null: they are not wanted.
   const ChosenRoutes* routes = nullptr;
   CacheOptions cache = {};
+  // Divides the logits of all texts, for their draws and log probabilities alike. The temperature of a text's own
+  // sampler divides them once more, for draws alone.
+  double temperature = 1;
 };
 
 class GenerationBatch {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "witan/base/threads/threads.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/kernels/vocabulary/sampling.h"
 
 namespace witan {
@@ -88,8 +89,14 @@ RowScores NextTokens::scores_of(const Tensor& own, const Tensor& logits, const T
   return scores;
 }
 
+// As training divides the logits of a policy, so that its log probabilities have the same bits.
+void NextTokens::temper(const Tensor& logits) {
+  if (temperature_ != 1) kernels::scale(stream_, logits, Write::overwrite, logits, 1 / temperature_);
+}
+
 // Everything is queued before the host reads the tokens.
 std::vector<GeneratedToken> NextTokens::choose(const Tensor& own, std::span<const ContinuedText> texts) {
+  temper(own);
   const Tensor logits = model_.whole_logits(stream_, own), ids = draw(logits, texts);
   RowScores scores;
   if (std::ranges::any_of(texts, [](const ContinuedText& text) { return text.request.top_logprobs >= 0; }))
@@ -119,7 +126,9 @@ std::vector<GeneratedToken> NextTokens::score_prompt(const GenerationRequest& re
     const int64_t count = std::min(kScoredAtOnce, scored - begin);
     std::vector<int32_t> rows(static_cast<size_t>(count));
     std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first + begin));
-    const Tensor own = model_.logits(stream_, x, rows), logits = model_.whole_logits(stream_, own);
+    const Tensor own = model_.logits(stream_, x, rows);
+    temper(own);
+    const Tensor logits = model_.whole_logits(stream_, own);
     const Tensor targets = stream_.empty({count}, DType::i32);
     stream_.write(targets, prompt.data() + begin + 1);
     const RowScores scores = scores_of(own, logits, targets);

@@ -24,17 +24,19 @@ struct ContinuedText {
 // the same tokens.
 class NextTokens {
  public:
-  // Both must outlive this.
-  NextTokens(Stream& stream, Transformer& model) : stream_(stream), model_(model) {}
+  // Both must outlive this. Logits are divided by the temperature before anything else.
+  NextTokens(Stream& stream, Transformer& model, double temperature = 1)
+      : stream_(stream), model_(model), temperature_(temperature) {}
 
   // The next token of each text from its row of the logits, of which `own` are this rank's columns. Throws
-  // DivergedError if there is none to choose.
+  // DivergedError if there is none to choose. The logits may be overwritten.
   std::vector<GeneratedToken> choose(const Tensor& own, std::span<const ContinuedText> texts);
   // The prompt's tokens, each scored from the logits of the previous one; x[first] belongs to the first of them.
   std::vector<GeneratedToken> score_prompt(const GenerationRequest& request, const Residual& x, int64_t first);
 
  private:
   int64_t vocabulary(const GenerationRequest& request) const;  // number of ids that may be sampled
+  void temper(const Tensor& logits);
   Tensor draw(const Tensor& logits, std::span<const ContinuedText> texts);
   void draw_from_changed(const Tensor& ids, const Tensor& logits, std::span<const ContinuedText> texts);
   RowScores scores_of(const Tensor& own, const Tensor& logits, const Tensor& targets);
@@ -45,6 +47,7 @@ class NextTokens {
 
   Stream& stream_;
   Transformer& model_;
+  const double temperature_;
   std::vector<std::byte> host_;  // logits on the host
 };
 

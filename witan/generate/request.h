@@ -24,8 +24,8 @@ struct GenerationRequest {
   bool prompt_logprobs = false;  // also of the prompt's tokens, from the second one on
 };
 
-// The natural logarithm of the softmax of the model's logits at temperature 1 over the vocabulary: the negative of what
-// training calls the token's loss.
+// The natural logarithm of the softmax of the model's logits over the vocabulary, whatever the sampler's temperature:
+// the negative of what training calls the token's loss.
 struct TokenLogprob {
   int32_t token = 0;
   float logprob = 0;

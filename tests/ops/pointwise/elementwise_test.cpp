@@ -145,6 +145,23 @@ TEST(RowGate, ErrorsNameWrongShapes) {
             "row_gate: gate must be float32 [2, 1], got float64 [2, 1]");
 }
 
+TEST(ScaleOver, GradientsMatchDifferences) {
+  Rank rank;
+  gradcheck(rank, "scale_over",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::scale_over(tape, in[0], 0.7)}; },
+            {rank.normal({3, 7}, DType::f64, "x", 2)});
+}
+
+TEST(ScaleOver, OverwritesWhatIsMovedIn) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({5}, DType::f64, "x"));
+  Var twice = ops::scale(tape, x, 2);
+  const std::byte* const place = twice.value().raw();
+  EXPECT_EQ(ops::scale_over(tape, std::move(twice), 3).value().raw(), place);
+  EXPECT_NE(ops::scale_over(tape, x, 3).value().raw(), x.value().raw());
+}
+
 TEST(SoftCap, GradientsMatchDifferences) {
   Rank rank;
   gradcheck(rank, "soft_cap",

@@ -79,6 +79,17 @@ Var scale(Tape& tape, const Var& x, double factor) {
   });
 }
 
+Var scale_over(Tape& tape, Var x, double factor) {
+  check("scale_over", x);
+  const Tensor y = x.unique() ? x.value() : tape.stream().empty_like(x.value());
+  kernels::scale(tape.stream(), y, Write::overwrite, x.value(), factor);
+  return tape.record("scale_over", y, {x}, [slot = tape.slot(x), factor](Backward& b, const Tensor& dy) {
+    const Tensor dx = dy.unique() ? dy : b.stream().empty_like(dy);
+    kernels::scale(b.stream(), dx, Write::overwrite, dy, factor);
+    b.add(slot, dx);
+  });
+}
+
 Var cast(Tape& tape, const Var& x, DType dtype) {
   check("cast", x);
   require<ShapeError>(is_floating(dtype), "cast: only floating dtypes carry gradients, asked for ", dtype);
