@@ -40,7 +40,10 @@ constexpr std::string_view kIterations =
 constexpr std::string_view kEngine =
     "answers are sampled by the training weights, in the same process: there is no other engine to configure";
 constexpr std::string_view kTemperature =
-    "sampled answers have temperature 1; --sample-temperature is that of a run's samples";
+    "--rollout-temperature N is that of sampled answers, --sample-temperature N that of a run's samples";
+constexpr std::string_view kTruncation =
+    "answers are sampled from all tokens, since those that are left out would have no probability in training; "
+    "--rollout-temperature N below 1 makes unlikely tokens rarer in both";
 
 constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ratio", kWarmup},
                                                                    {"--lr-warmup-fraction", kWarmup},
@@ -78,7 +81,12 @@ constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ra
                                                                    {"--vllm-mode", kEngine},
                                                                    {"--vllm-gpu-memory-utilization", kEngine},
                                                                    {"--temperature", kTemperature},
-                                                                   {"--rollout-temperature", kTemperature}};
+                                                                   {"--top-p", kTruncation},
+                                                                   {"--top-k", kTruncation},
+                                                                   {"--min-p", kTruncation},
+                                                                   {"--rollout-top-p", kTruncation},
+                                                                   {"--rollout-top-k", kTruncation},
+                                                                   {"--repetition-penalty", kTruncation}};
 
 }  // namespace
 

@@ -35,6 +35,33 @@ TEST_F(SamplingRuns, SampleWithTheLogProbabilitiesOfTraining) {
     }
 }
 
+// The loss is that of the tempered distribution, which the sampler draws from.
+TEST_F(SamplingRuns, SampleAtATemperatureWithTheLogProbabilitiesOfTraining) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    RunConfig config = of_layers(cat("cold ", dtype), 0);
+    config.model.dtype = dtype;
+    config.rollout.rollout_temperature = 0.7;
+    config.objective.kl_loss_coef = 0.05;
+    run(config);
+    EXPECT_EQ(figures(config.train.run, "logprob_difference"), (std::vector<double>{0, 0}));
+    EXPECT_EQ(figures(config.train.run, "kl_loss")[0], 0) << "the reference has the policy's temperature";
+    for (const ModelLayout& layout : model_layouts())
+      if (auto other = laid_out(config, layout); other && layout.ranks <= 2) {
+        SCOPED_TRACE(cat(other->train.run, ", ", dtype));
+        other->train.run += dtype;
+        run(*other);
+        EXPECT_EQ(figures(other->train.run, "logprob_difference"), (std::vector<double>{0, 0}));
+        if (layout.same_bits) expect_answers(other->train.run, config.train.run, true);
+      }
+    RunConfig warm = config;
+    warm.train.run = cat("warm ", dtype);
+    warm.rollout.rollout_temperature = 1;
+    run(warm);
+    EXPECT_LT(figures(config.train.run, "policy_entropy")[0], figures(warm.train.run, "policy_entropy")[0]);
+    EXPECT_NE(rollouts(config.train.run, 1), rollouts(warm.train.run, 1));
+  }
+}
+
 TEST_F(SamplingRuns, SampleInEveryLayout) {
   for (const int64_t experts : {0, 4}) {
     const RunConfig config = of_layers(cat("one rank, experts ", experts), experts);

@@ -191,6 +191,16 @@ TEST(PolicyObjective, DivergesFromTheStartAlikeInEveryLayout) {
   expect_divergence_from_start(expect_equal_in_layouts(config_of_policy("start")));
 }
 
+// The temperature of a policy divides its logits and those of its reference. Losses that routers record do not change.
+TEST(PolicyObjective, OfATemperatureIsThatOfScaledLogitsInEveryLayout) {
+  RunConfig tempered = config_of_policy("start"), scaled = tempered;
+  tempered.rollout.rollout_temperature = 0.5;
+  scaled.model.logit_scale = 2;
+  const std::vector<double> figures = expect_equal_in_layouts(tempered);
+  EXPECT_EQ(figures, figures_of(scaled, 3, make_objective));
+  EXPECT_NE(figures, figures_of(config_of_policy("start"), 3, make_objective));
+}
+
 TEST(PolicyObjective, DivergesFromTheBaseOfAdaptersAlikeInEveryLayout) {
   expect_divergence_from_start(expect_equal_in_layouts(with_adapters(config_of_policy("base"))));
 }

@@ -180,6 +180,7 @@ struct RolloutConfig {
   int64_t num_generations = 8;
   int64_t max_completion_length = 256;  // tokens
   int64_t max_turns = 1;                // answers of a conversation, between which reward_command writes messages
+  double rollout_temperature = 1;       // of sampled answers, and of the log probabilities that are trained on
   int64_t steps_per_generation = 1;
   int64_t rollout_batch_size = 0;  // answers; 0: all
   CacheOptions cache;
@@ -273,6 +274,8 @@ struct RunConfig {
   // The reference of kl_loss_coef or of preferences. With `auto` it is in columns if they are read from shards, else
   // the base of adapters or, without adapters, the starting weights.
   ReferenceKind reference() const;
+  // The temperature of the policy that is sampled and trained.
+  double temperature() const { return objective.objective == "policy" ? rollout.rollout_temperature : 1; }
   // Whether the run generates samples, for which ranks must hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // Whether tensor-parallel exchanges overlap with computation: with tp_comm_overlap, if layers can run in lanes.

@@ -83,6 +83,10 @@ Fields RolloutConfig::fields() {
             "Answers in a conversation: after each but the last, reward_command may write the next messages, such as "
             "results of tools (1: one answer)"}
           .between(1, 1000),
+      Field{"rollout_temperature", &rollout_temperature,
+            "Temperature of sampled answers: logits are divided by it, in sampling and in training alike; without "
+            "rollouts that of the answers in token shards"}
+          .above(0),
       Field{"steps_per_generation", &steps_per_generation,
             "Sample the answers of N steps at once: the last of them is then N - 1 updates behind"}
           .at_least(1),

@@ -113,7 +113,7 @@ std::vector<KeyUse> run_uses() {
 std::vector<KeyUse> objective_uses() {
   return {
       {{"clip_ratio_low", "clip_ratio_high", "importance_sampling_level", "importance_sampling_cap", "loss_agg_mode",
-        "loss_scale_factor", "kl_loss_coef"},
+        "loss_scale_factor", "kl_loss_coef", "rollout_temperature"},
        "objective = policy",
        "objective",
        [](Config c) { return c.objective.objective == "policy"; }},

@@ -204,6 +204,7 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
                                       {"seq_length", config.data.seq_length},
                                       {"num_generations", rollout.num_generations},
                                       {"max_completion_length", rollout.max_completion_length},
+                                      {"rollout_temperature", rollout.rollout_temperature},
                                       {"kv_cache_dtype", rollout.cache.kv_cache_dtype},
                                       {"cache_mla_latents", rollout.cache.cache_mla_latents},
                                       {"stop_strings", rollout.stop_strings},

@@ -35,7 +35,8 @@ GenerationMode mode_of(const RunConfig& config, const Groups& groups) {
   return {.repeatable = config.parallel.batch_invariant_mode,
           .reuse_prefixes = plain,
           .pipeline = &groups.of(Axis::pipeline),
-          .cache = config.rollout.cache};
+          .cache = config.rollout.cache,
+          .temperature = config.temperature()};
 }
 
 // Rollouts that begin with the same prompt, or one that goes on.

@@ -8,6 +8,7 @@
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/kernels/objective/objective.h"
 #include "witan/tensor/trace_context.h"
+#include "witan/train/step/sequence_objectives.h"
 #include "witan/train/step/stage_passes.h"
 
 namespace witan {
@@ -138,8 +139,8 @@ Tensor ReferencePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   const Tensor& logprobs = logprobs_[static_cast<size_t>(micro_batch)];
   const Tensor weights = rank.stream.empty_like(logprobs);
   kernels::loss_weights(rank.stream, weights, inputs_->mask(micro_batch), inputs_->target_count());
-  const ops::TokenLosses found =
-      reference_.model().token_losses(tape, std::move(out.logits), inputs_->targets(micro_batch), weights);
+  const ops::TokenLosses found = reference_.model().token_losses(
+      tape, tempered(tape, std::move(out.logits), rank.config->temperature()), inputs_->targets(micro_batch), weights);
   kernels::scaled_products(rank.stream, logprobs, -1, {}, found.losses.value(), {});
   return {};
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "witan/ops/objective/objective.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {
@@ -14,8 +15,8 @@ ops::ObjectiveTokens tokens_of(const ObjectivePass& pass) {
   return {mask, {ids.reshape({rows * ids.size(1)}), rows, length}, pass.context};
 }
 
-ops::TokenLosses token_losses(const ObjectivePass& pass, ModelOutput& out, const Tensor& shares) {
-  return pass.model.token_losses(pass.tape, std::move(out.logits), pass.inputs.targets(pass.micro_batch), shares);
+ops::TokenLosses token_losses(const ObjectivePass& pass, Var logits, const Tensor& shares) {
+  return pass.model.token_losses(pass.tape, std::move(logits), pass.inputs.targets(pass.micro_batch), shares);
 }
 
 // A figure's value, which is no part of what is minimised.
@@ -35,7 +36,9 @@ Tensor weights_of_sequences(const ObjectivePass& pass, const ops::ObjectiveToken
 class PolicyObjective : public Objective {
  public:
   explicit PolicyObjective(const RunConfig& config)
-      : config_(config.objective), reference_in_column_(config.reference() == ReferenceKind::columns) {
+      : config_(config.objective),
+        temperature_(config.temperature()),
+        reference_in_column_(config.reference() == ReferenceKind::columns) {
     if (config_.loss_scale_factor == 0) config_.loss_scale_factor = config.data.seq_length;
     if (config_.kl_loss_coef > 0) losses_.push_back({"kl_loss", config_.kl_loss_coef});
     for (const char* figure : kFigures) losses_.push_back({figure, 0});
@@ -57,7 +60,7 @@ class PolicyObjective : public Objective {
     Stream& stream = pass.tape.stream();
     const ops::ObjectiveTokens tokens = tokens_of(pass);
     const Tensor shares = target_weights(pass);
-    const ops::TokenLosses found = token_losses(pass, out, shares);
+    const ops::TokenLosses found = token_losses(pass, tempered(pass.tape, std::move(out.logits), temperature_), shares);
     const bool of_sequences = config_.importance_sampling_level == "sequence";
     Tensor counts;
     if (of_sequences || config_.loss_agg_mode == "seq_mean_token_mean") counts = ops::sequence_counts(stream, tokens);
@@ -95,6 +98,7 @@ class PolicyObjective : public Objective {
   }
 
   ObjectiveConfig config_;
+  double temperature_;
   bool reference_in_column_;
   std::vector<LossSpec> losses_ = {{"policy_loss"}};
 };
@@ -151,7 +155,7 @@ class PreferenceObjective : public Objective {
   // Sums over pairs, divided by half of `number` [1], the texts of all pairs.
   ops::TermSums sums_of(const ObjectivePass& pass, ModelOutput& out, const Tensor& number) const {
     const ops::ObjectiveTokens tokens = tokens_of(pass);
-    const ops::TokenLosses found = token_losses(pass, out, target_weights(pass));
+    const ops::TokenLosses found = token_losses(pass, std::move(out.logits), target_weights(pass));
     const Tensor counts = ops::sequence_counts(pass.tape.stream(), tokens);
     return ops::preference_loss(pass.tape, found.losses, reference_of(pass, compared_), tokens,
                                 weights_of_sequences(pass, tokens, number, counts, 1), counts, options_);
@@ -162,6 +166,10 @@ class PreferenceObjective : public Objective {
 };
 
 }  // namespace
+
+Var tempered(Tape& tape, Var logits, double temperature) {
+  return temperature == 1 ? logits : ops::scale_over(tape, std::move(logits), 1 / temperature);
+}
 
 std::unique_ptr<Objective> make_policy_objective(const RunConfig& config) {
   return std::make_unique<PolicyObjective>(config);

@@ -14,6 +14,10 @@ inline constexpr const char* kOldLogprobs = "old_logprobs";          // under th
 inline constexpr const char* kRolloutLogprobs = "rollout_logprobs";  // those that the sampler drew with
 inline constexpr const char* kRefLogprobs = "ref_logprobs";          // under the reference model
 
+// The logits of which log probabilities are taken, those of a forward divided by the policy's temperature: the sampler
+// divides by it too (GenerationMode::temperature), and gets the same bits. Move them in: they are overwritten.
+Var tempered(Tape& tape, Var logits, double temperature);
+
 // The clipped surrogate of policy gradients, as config.objective has it: GRPO (arXiv:2402.03300), Dr. GRPO
 // (arXiv:2503.20783), DAPO (arXiv:2503.14476) or GSPO (arXiv:2507.18071). Its losses are policy_loss and, with
 // kl_loss_coef, kl_loss; further figures, means over tokens, have no coefficient.
