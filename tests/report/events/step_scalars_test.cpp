@@ -65,20 +65,49 @@ TEST(StepScalars, AreOrderedPerOutput) {
                                           "clip_fraction_high",
                                           "logprob_difference",
                                           "kl_loss",
+                                          "reward_accuracy",
+                                          "reward_margin",
+                                          "reward_chosen",
+                                          "reward_rejected",
+                                          "chosen_loss",
                                           "pool_overflows",
                                           "exchange_overflows",
                                           "a_test"}));
-  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)),
-            (Keys{"megatron_tflops",    "loss_scale",      "max_attention_logit", "params_norm",
-                  "num_zeros",          "reward",          "reward_std",          "completion_length",
-                  "equal_groups",       "cut_completions", "empty_completions",   "num_gen_batches",
-                  "policy_entropy",     "policy_ratio",    "clip_fraction_low",   "clip_fraction_high",
-                  "logprob_difference", "kl_loss",         "sampling_s",          "reward_s",
-                  "prompt_tokens_read", "turns",           "inserted_tokens",     "cut_by_turns",
-                  "rewritten_answers",  "a_test"}));
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)), (Keys{"megatron_tflops",
+                                                                    "loss_scale",
+                                                                    "max_attention_logit",
+                                                                    "params_norm",
+                                                                    "num_zeros",
+                                                                    "reward",
+                                                                    "reward_std",
+                                                                    "completion_length",
+                                                                    "equal_groups",
+                                                                    "cut_completions",
+                                                                    "empty_completions",
+                                                                    "num_gen_batches",
+                                                                    "policy_entropy",
+                                                                    "policy_ratio",
+                                                                    "clip_fraction_low",
+                                                                    "clip_fraction_high",
+                                                                    "logprob_difference",
+                                                                    "kl_loss",
+                                                                    "sampling_s",
+                                                                    "reward_s",
+                                                                    "prompt_tokens_read",
+                                                                    "turns",
+                                                                    "inserted_tokens",
+                                                                    "cut_by_turns",
+                                                                    "rewritten_answers",
+                                                                    "reward_accuracy",
+                                                                    "reward_margin",
+                                                                    "reward_chosen",
+                                                                    "reward_rejected",
+                                                                    "chosen_loss",
+                                                                    "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
             (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "equal_groups", "policy_entropy", "kl_loss",
-                  "sampling_s", "turns", "a_test"}));
+                  "sampling_s", "turns", "reward_accuracy", "reward_margin", "reward_chosen", "reward_rejected",
+                  "chosen_loss", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "reward", "a_test"}));
 }
 
@@ -122,11 +151,14 @@ TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
                       R"("max_attention_logit":32.0,"reward":64.0,"reward_std":128.0,"completion_length":256.0,)"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("logprob_difference":16777216.0,"kl_loss":33554432.0,"a_test":42.25,"tokens_per_s")"),
+  EXPECT_NE(line.find(R"("logprob_difference":16777216.0,"kl_loss":33554432.0,"reward_accuracy":67108864.0,)"
+                      R"("reward_margin":134217728.0,"reward_chosen":268435456.0,"reward_rejected":536870912.0,)"
+                      R"("chosen_loss":1073741824.0,"a_test":42.25,"tokens_per_s")"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":67108864.0,"exchange_overflows":134217728.0,"skipped")"),
-            std::string::npos)
+  EXPECT_NE(
+      line.find(R"("dropped_share":0.5,"pool_overflows":2147483648.0,"exchange_overflows":4294967296.0,"skipped")"),
+      std::string::npos)
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
   EXPECT_EQ(read.scalars, step.scalars);
@@ -179,7 +211,8 @@ TEST(StepScalars, AppearInLogLines) {
   EXPECT_NE(format_train_line(status, 0, false)
                 .find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  equal groups 512.00  "
                       "entropy 1048576.000  KL 33554432.0000  sampling 262144.00 s  turns 8192.00  "
-                      "test 42.25 units"),
+                      "accuracy 67108864.000  margin 134217728.000  chosen 268435456.000  rejected 536870912.000  "
+                      "loss of chosen 1073741824.000  test 42.25 units"),
             std::string::npos)
       << format_train_line(status, 0, false);
   megatron_log::Interval interval;

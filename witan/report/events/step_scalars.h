@@ -174,17 +174,75 @@ inline constexpr StepScalar kKlLoss{
     .tensorboard = StepScalar::Tag{"kl-loss", 18},
     .chart = StepScalar::Curve{"Divergence from the reference", "k3, nats per token", "KL", 2, true, false, 11},
     .progress = StepScalar::Text{"KL ", "{:.4f}", "", 6}};
+// Of preferences, means over pairs: rewards of chosen and rejected answers, and the loss of the chosen ones' tokens.
+inline constexpr StepScalar kRewardAccuracy{
+    .key = "reward_accuracy",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"reward-accuracy", 26},
+    .chart = StepScalar::Curve{"Accuracy of rewards", "share of pairs", "chosen above rejected", 1, true, false, 14},
+    .progress = StepScalar::Text{"accuracy ", "{:.3f}", "", 9}};
+inline constexpr StepScalar kRewardMargin{
+    .key = "reward_margin",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"reward-margin", 27},
+    .chart = StepScalar::Curve{"Rewards", "mean over pairs", "margin", 3, false, false, 15},
+    .progress = StepScalar::Text{"margin ", "{:.3f}", "", 10}};
+inline constexpr StepScalar kRewardChosen{
+    .key = "reward_chosen",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"reward-chosen", 28},
+    .chart = StepScalar::Curve{"Rewards", "mean over pairs", "chosen", 1, false, false, 15},
+    .progress = StepScalar::Text{"chosen ", "{:.3f}", "", 11}};
+inline constexpr StepScalar kRewardRejected{
+    .key = "reward_rejected",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"reward-rejected", 29},
+    .chart = StepScalar::Curve{"Rewards", "mean over pairs", "rejected", 2, false, false, 15},
+    .progress = StepScalar::Text{"rejected ", "{:.3f}", "", 12}};
+inline constexpr StepScalar kChosenLoss{
+    .key = "chosen_loss",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"chosen-loss", 30},
+    .chart = StepScalar::Curve{"Loss of chosen answers", "nats per token", "loss", 4, false, false, 16},
+    .progress = StepScalar::Text{"loss of chosen ", "{:.3f}", "", 13}};
 // Steps of this call so far that were rerun in several passes, or with exact counts, where receive buffers or
 // exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm, &kNumZeros,         &kMegatronTflops,    &kLossScale,        &kMaxAttentionLogit, &kReward,
-    &kRewardStd,  &kCompletionLength, &kEqualGroups,       &kCutCompletions,   &kEmptyCompletions,  &kGenerationBatches,
-    &kTurns,      &kInsertedTokens,   &kCutByTurns,        &kRewrittenAnswers, &kPromptTokensRead,  &kSamplingTime,
-    &kRewardTime, &kPolicyEntropy,    &kPolicyRatio,       &kClipFractionLow,  &kClipFractionHigh,  &kLogprobDifference,
-    &kKlLoss,     &kPoolOverflows,    &kExchangeOverflows,
+    &kParamsNorm,
+    &kNumZeros,
+    &kMegatronTflops,
+    &kLossScale,
+    &kMaxAttentionLogit,
+    &kReward,
+    &kRewardStd,
+    &kCompletionLength,
+    &kEqualGroups,
+    &kCutCompletions,
+    &kEmptyCompletions,
+    &kGenerationBatches,
+    &kTurns,
+    &kInsertedTokens,
+    &kCutByTurns,
+    &kRewrittenAnswers,
+    &kPromptTokensRead,
+    &kSamplingTime,
+    &kRewardTime,
+    &kPolicyEntropy,
+    &kPolicyRatio,
+    &kClipFractionLow,
+    &kClipFractionHigh,
+    &kLogprobDifference,
+    &kKlLoss,
+    &kRewardAccuracy,
+    &kRewardMargin,
+    &kRewardChosen,
+    &kRewardRejected,
+    &kChosenLoss,
+    &kPoolOverflows,
+    &kExchangeOverflows,
 };
 
 // A step's values.
