@@ -136,6 +136,44 @@ TEST(Conversations, AcceptsFromAndValuePairs) {
 }
 
 // A template without an end-of-turn mark writes nothing for an empty answer.
+TEST(Conversations, AcceptsPromptsWithAnswers) {
+  const std::string expected = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n";
+  for (const char* row :
+       {R"({"question": "a", "answer": "b"})", R"({"prompt": "a", "completion": "b", "data_source": "x"})",
+        R"({"instruction": "a", "input": "", "output": "b"})", R"({"problem": "a", "solution": "b", "answer": null})",
+        R"({"prompt": [{"role": "user", "content": "a"}], "response": "b"})",
+        R"({"prompt": "[{\"role\": \"user\", \"content\": \"a\"}]", "answer": "b"})",
+        R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]})"}) {
+    const ConversationRow read = read_conversations(row, format(kChatMl));
+    ASSERT_EQ(read.reason, "") << row;
+    EXPECT_EQ(read.conversations.at(0).text, expected) << row;
+    EXPECT_EQ(answers(read.conversations[0]), Texts{"b<|im_end|>"}) << row;
+  }
+  EXPECT_EQ(answers(read_conversations(R"({"problem": "a", "answer": 204})", format(kChatMl)).conversations.at(0)),
+            Texts{"204<|im_end|>"});
+  EXPECT_EQ(read_conversations(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b"}], "prompt": "x", "answer": "y", "question": "z"})",
+                               format(kChatMl))
+                .conversations.at(0)
+                .text,
+            expected)
+      << "messages come first";
+}
+
+TEST(Conversations, RefusesAmbiguousPromptsAndAnswers) {
+  const auto reason = [](const char* line) { return read_conversations(line, format(kChatMl)).reason; };
+  EXPECT_EQ(reason(R"({"prompt": "a", "question": "b", "answer": "c"})"),
+            "\"prompt\" and \"question\" may both be the prompt: leave one of them out, or write \"messages\"");
+  EXPECT_EQ(reason(R"({"problem": "a", "solution": "b", "answer": "c"})"),
+            "\"answer\" and \"solution\" may both be the answer: leave one of them out, or write \"messages\"");
+  EXPECT_EQ(reason(R"({"instruction": "a", "input": "b", "output": "c"})"),
+            "\"input\" stands beside \"instruction\": write one text of both, or \"messages\"");
+  EXPECT_EQ(reason(R"({"prompt": "a", "answer": {"value": "c"}})"),
+            "\"answer\" is neither a text nor a list of messages");
+  EXPECT_EQ(reason(R"({"prompt": "a", "answer": true})"), "\"answer\" is neither a text nor a list of messages");
+  EXPECT_EQ(reason(R"({"prompt": "a"})"), "no key \"messages\", nor a prompt and its answer");
+}
+
 TEST(Conversations, SkipsEmptyAnswers) {
   const char* bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
   const ConversationRow row = read_conversations(
@@ -363,7 +401,7 @@ TEST(Conversations, ErrorsExplainUnusableRows) {
     return read_conversations(line, format(source)).reason;
   };
   EXPECT_EQ(reason("[]"), "the row is not an object");
-  EXPECT_EQ(reason(R"({"text": "a"})"), "no key \"messages\"");
+  EXPECT_EQ(reason(R"({"text": "a"})"), "no key \"messages\", nor a prompt and its answer");
   EXPECT_EQ(reason(R"({"messages": "a"})"), "\"messages\" is not a list of messages");
   EXPECT_EQ(reason(R"({"messages": [{"content": "a"}]})"), "a message has no role");
   EXPECT_EQ(reason(R"({"messages": [{"role": "user", "content": "a"}]})"), "no message is the assistant's");

@@ -60,11 +60,15 @@ std::string role_of(const std::string& from) {
   return from == "gpt" || from == "chatgpt" ? "assistant" : from;
 }
 
+Value message_of(const std::string& role, const Value& content) {
+  return Value::dict({{Value::text("role"), Value::text(role)}, {Value::text("content"), content}});
+}
+
 Value message_of_pair(const Value& pair) {
   const Value *from = member(pair, "from"), *value = member(pair, "value");
   insist(from && from->string() && value && value->string(),
          "\"conversations\" holds something else than {\"from\", \"value\"}");
-  Entries message = {{Value::text("role"), Value::text(role_of(*from->string()))}, {Value::text("content"), *value}};
+  Entries message = *message_of(role_of(*from->string()), *value).entries();
   for (const std::string_view key : kMarks)
     if (const Value* mark = member(pair, key)) message.emplace_back(Value::text(std::string(key)), *mark);
   return Value::dict(std::move(message));
@@ -105,11 +109,49 @@ void add_message(ParsedRow& row, const Value& message, bool answers_only) {
   row.weights.push_back(assistant ? weight.value_or(1.0f) : 1.0f);
 }
 
+// The only member of a row with one of these names, and its name; null: it has none of them.
+std::pair<const Value*, std::string_view> only_member(const Value& row, std::span<const std::string_view> names,
+                                                      std::string_view what) {
+  std::pair<const Value*, std::string_view> found = {};
+  for (const std::string_view name : names) {
+    const Value* one = member(row, name);
+    insist(!one || !found.first, cat("\"", found.second, "\" and \"", name, "\" may both be the ", what,
+                                     ": leave one of them out, or write \"messages\""));
+    if (one) found = {one, name};
+  }
+  return found;
+}
+
+// The messages of a row with a prompt and its answer; undefined if it lacks one of them.
+Value prompt_and_answer(const Value& row) {
+  const auto [prompt, prompt_name] = only_member(row, kPromptKeys, "prompt");
+  const auto [answer, answer_name] = only_member(row, kAnswerKeys, "answer");
+  if (!prompt || !answer) return {};
+  const Value* input = member(row, "input");
+  insist(!input || (input->string() && input->string()->empty()),
+         cat("\"input\" stands beside \"", prompt_name, "\": write one text of both, or \"messages\""));
+  jinja::Items messages;
+  const auto add = [&](const Value& given, const char* role, std::string_view name) {
+    const Value decoded = decoded_messages(given);
+    if (const auto* list = decoded.sequence();
+        list && std::ranges::all_of(*list->items, [](const Value& one) { return one.entries(); }))
+      return void(messages.insert(messages.end(), list->items->begin(), list->items->end()));
+    const bool number = is_number(given) && !std::holds_alternative<bool>(given.variant());
+    insist(given.string() || number, cat("\"", name, "\" is neither a text nor a list of messages"));
+    messages.push_back(message_of(role, number ? Value::text(str(given)) : given));
+  };
+  add(*prompt, "user", prompt_name);
+  add(*answer, "assistant", answer_name);
+  return Value::list(std::move(messages));
+}
+
 ParsedRow parse_row(const Value& row, const ConversationFormat& format) {
   const Value *own = jinja::find(*row.entries(), format.messages_key),
               *pairs = own ? nullptr : jinja::find(*row.entries(), "conversations");
-  insist(own || pairs, cat("no key \"", format.messages_key, "\""));
-  const Value list = decoded_messages(own ? *own : *pairs);
+  const Value texts = own || pairs ? Value() : prompt_and_answer(row);
+  insist(own || pairs || !texts.is_undefined(),
+         cat("no key \"", format.messages_key, "\", nor a prompt and its answer"));
+  const Value list = own || pairs ? decoded_messages(own ? *own : *pairs) : texts;
   insist(list.sequence() != nullptr,
          cat("\"", pairs ? "conversations" : format.messages_key, "\" is not a list of messages"));
   ParsedRow found;
@@ -278,6 +320,7 @@ std::string ConversationFormat::hash() const {
   for (const std::string* text : {&chat.source(), &bos_token, &eos_token, &messages_key}) add(*text);
   add(answers_only ? "answers" : "all");
   add("weights of any size");
+  add("prompts and answers");
   add(content_special_tokens ? "special tokens of contents"
                              : "contents are text");  // rows as normal_message() has them
   if (preferences) add("preferences, with " + end_of_text);

@@ -2,6 +2,7 @@
 // places of the answers, which alone are learnt from. docs/finetune.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -35,6 +36,11 @@ ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer&
 // where it writes none, or does not take a question and its answer.
 std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer);
 
+// The keys of a prompt and of its answer in a row without messages.
+inline constexpr std::array<std::string_view, 4> kPromptKeys = {"prompt", "question", "problem", "instruction"};
+inline constexpr std::array<std::string_view, 5> kAnswerKeys = {"answer", "completion", "response", "solution",
+                                                                "output"};
+
 // The date of strftime_now() in training data, 26 July 2024: rendering must not depend on the day of the run.
 inline constexpr int64_t kTrainingDay = 1'721'952'000;
 
@@ -57,7 +63,8 @@ struct ConversationRow {
 
 // A row of preferences, if the format says so (corpus/preferences.h), else
 // a row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
-// it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
+// it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant), or a row with one of
+// kPromptKeys and one of kAnswerKeys, whose values are texts, numbers or lists of messages. Messages and tools are
 // read as those of requests are (chat/chat_template.h). An assistant's message with a "weight" of 0, or with false as
 // its "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
 //

@@ -68,7 +68,9 @@ TableColumns table_columns(const CorpusOptions& options) {
   const std::string key = options.conversations ? options.conversations->messages_key : options.messages_key;
   TableColumns columns{.text = options.json_key, .row_bytes = options.row_bytes, .option = options.key_option};
   if (key.empty()) return columns;
-  columns.json = {key, "conversations", "tools"};
+  columns.json = {key, "conversations", "tools", "input"};
+  columns.json.insert(columns.json.end(), kPromptKeys.begin(), kPromptKeys.end());
+  columns.json.insert(columns.json.end(), kAnswerKeys.begin(), kAnswerKeys.end());
   if (options.preferences || (options.conversations && options.conversations->preferences))
     columns.json = {"prompt", "chosen", "rejected", "tools"};
   columns.option = "--messages-key";
