@@ -47,10 +47,9 @@ bool caches_keys(const ModelConfig& model) {
 
 Fields CacheOptions::fields() {
   return {
-      Field{
-          "kv_cache_dtype", &kv_cache_dtype,
-          "Numbers in which generation caches keys and values: the model's dtype (auto), or e4m3 with a scale for each "
-          "head of a position, which halves the memory and rounds what later tokens read"}
+      Field{"kv_cache_dtype", &kv_cache_dtype,
+            "Dtype of cached keys and values: auto is the model's; fp8_e4m3 has 8 bits and a scale for each head of a "
+            "position, which halves the memory of 16-bit models and rounds what later tokens read"}
           .one_of({"auto", "fp8_e4m3"}),
       Field{
           "cache_mla_latents", &cache_mla_latents,

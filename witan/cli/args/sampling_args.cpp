@@ -53,8 +53,26 @@ void SamplingArgs::add(CLI::App& command) {
       .type_name("F")
       .show_default();
   add_option(command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
-  add_option(command, "--stop", stops, "End the text before TEXT (repeatable)").type_name("TEXT").one_argument();
+  add_option(command, "--stop", stops_,
+             "End the text before TEXT, in which \\n, \\t and \\\\ are a newline, a tab and a backslash (repeatable)")
+      .type_name("TEXT")
+      .one_argument();
   add_flag(command, "--greedy", greedy_, "Always take the most likely token").excludes(*temperature_);
+}
+
+std::vector<std::string> SamplingArgs::stops() const {
+  constexpr std::string_view kLetters = "nrt\\", kMeant = "\n\r\t\\";
+  std::vector<std::string> texts;
+  for (const std::string& given : stops_) {
+    std::string& text = texts.emplace_back();
+    for (size_t i = 0; i < given.size(); ++i) {
+      const bool escape = given[i] == '\\' && i + 1 < given.size();
+      const size_t letter = escape ? kLetters.find(given[i + 1]) : kLetters.npos;
+      text += letter == kLetters.npos ? given[i] : kMeant[letter];
+      if (letter != kLetters.npos) ++i;
+    }
+  }
+  return texts;
 }
 
 SamplerOptions SamplingArgs::sampler() const {
@@ -65,7 +83,7 @@ SamplerOptions SamplingArgs::sampler() const {
 
 void SamplingArgs::check() const {
   const Sampler checked(sampler());
-  require<UsageError>(std::ranges::find(stops, "") == stops.end(),
+  require<UsageError>(std::ranges::find(stops_, "") == stops_.end(),
                       "--stop: the text is empty, and would end every text before it begins; leave it out");
 }
 

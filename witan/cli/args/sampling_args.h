@@ -27,12 +27,14 @@ class SamplingArgs {
   // Throws ConfigError or UsageError for invalid flags, before a model is loaded.
   void check() const;
 
-  std::vector<std::string> stops;
+  // The texts of --stop, with \n, \r, \t and \\ as what they stand for; a backslash before anything else is one.
+  std::vector<std::string> stops() const;
 
  private:
   SamplerOptions sampler() const;
 
   GenerateOptions options_;
+  std::vector<std::string> stops_;  // as they were given
   bool greedy_ = false;
   std::optional<Option> max_tokens_, temperature_, top_k_, top_p_, min_p_, repetition_penalty_;
 };

@@ -44,7 +44,7 @@ class Conversation {
       : context_(context),
         format_(format),
         options_(std::move(options)),
-        stops_(args.sampling.stops),
+        stops_(args.sampling.stops()),
         tokenizer_(tokenizer),
         most_tokens_(most_tokens),
         batch_(model.stream(), model.model(), {1, most_tokens}, mode) {

@@ -149,7 +149,7 @@ class Texts {
  public:
   Texts(Context& context, const GenerateArgs& args, const TrainedRun& run, const std::vector<std::string>& prompts)
       : context_(context), args_(args), tokenizer_(*run.tokenizer), prompts_(prompts), texts_(prompts.size()) {
-    for (size_t i = 0; i < prompts.size(); ++i) streams_.emplace_back(*run.tokenizer, args.sampling.stops);
+    for (size_t i = 0; i < prompts.size(); ++i) streams_.emplace_back(*run.tokenizer, args.sampling.stops());
     if (!args_.json) print(prompts_[0]);
   }
 
