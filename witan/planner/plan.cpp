@@ -17,6 +17,7 @@
 #include "witan/planner/memory/reserve.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/config/trained_parameters.h"
+#include "witan/train/rollouts/rollout_files.h"
 #include "witan/train/step/features/activation_offload.h"
 
 namespace witan {
@@ -230,8 +231,11 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   plan.anomaly_bytes = disk.anomaly;
   plan.reference_disk_bytes = disk.reference;
   plan.anomalies = more_anomalies(config->train);
+  plan.rollout_bytes = rollout_file_bytes(config);
+  plan.rollout_files = kept_rollout_files(config);
   plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(disk.checkpoint) +
-                    static_cast<double>(plan.anomalies) * static_cast<double>(disk.anomaly);
+                    static_cast<double>(plan.anomalies) * static_cast<double>(disk.anomaly) +
+                    plan.rollouts_disk_bytes();
   if (options.balanced)
     plan.balanced_activations = balanced_activations(config, layout, prompt_tokens_of(*config, options));
   return plan;

@@ -75,7 +75,9 @@ struct Plan {
   int64_t anomaly_bytes = 0;         // size of one saved anomaly on disk
   int64_t anomalies = 0;             // the most that are kept
   int64_t reference_disk_bytes = 0;  // size of a frozen reference's weights on disk
-  double disk_bytes = 0;             // the most that checkpoints and anomalies occupy at any time
+  int64_t rollout_bytes = 0;         // about the size of a step's sampled answers on disk, if all are long
+  int64_t rollout_files = 0;         // steps whose answers are kept
+  double disk_bytes = 0;             // the most that checkpoints, anomalies and answers occupy at any time
   double step_flops = 0;             // FLOPs of one step, summed over all ranks
   int64_t tokens_per_step = 0;       // at the full global batch size
   std::string ramp = {};             // a sentence on the batch size ramp; empty if there is none
@@ -88,6 +90,7 @@ struct Plan {
   std::optional<int64_t>
       balanced_activations;  // if asked for: rank 0's activation bytes with perfectly balanced experts
 
+  double rollouts_disk_bytes() const { return static_cast<double>(rollout_files) * static_cast<double>(rollout_bytes); }
   int64_t arena_bytes() const;  // the largest of all ranks
   // Why a step on GPUs is not captured as one CUDA graph; empty if it is on all ranks.
   std::string why_eager() const;

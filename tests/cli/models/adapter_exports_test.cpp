@@ -124,110 +124,110 @@ TEST_F(AdapterExports, AdaptersOfABaseIn4Bits) {
                    "--data-parallel-sharding-strategy", "optim_grads_params", "--reshard-after-forward", "false"})
                   .err,
               HasSubstr("reshard_after_forward = false keeps every layer's matrices decoded"));
+}
 
-  // With experts, and with magnitudes. A learning rate far below the last bit keeps the adapters.
-  TEST_F(AdapterExports, FoldersOfAdaptersAreStartedFromAndWrittenAgain) {
-    train_small("experts", {"--ranks", "1"});
-    train_dense("dense", {"--ranks", "1"});
-    for (const auto& [base, more] :
-         {std::pair<std::string, Words>{"experts", {}}, {"dense", {"--lora-use-dora", "true"}}}) {
-      SCOPED_TRACE(base);
-      const std::string hf = base + "-hf", first = base + "-first", second = base + "-second";
-      export_to(base, hf);
-      Words how = {"--init-from", folder_ / hf, "--lora-rank", "4",       "--lora-alpha",
-                   "6",           "--lr",       "0.05",        "--ranks", "1"};
-      how.insert(how.end(), more.begin(), more.end());
-      train(first, how);
-      done({"export", "--run", first, "--format", "peft", folder_ / first});
-      train(second, {"--init-from", folder_ / first, "--lr", "1e-30", "--mesh", "shard=2"});
-      done({"export", "--run", second, "--format", "peft", folder_ / second});
-      EXPECT_TRUE(tensors_in(folder_ / first / "adapter_model.safetensors") ==
-                  tensors_in(folder_ / second / "adapter_model.safetensors"));
-      EXPECT_EQ(file(first + "/adapter_config.json"), file(second + "/adapter_config.json"));
-      const Json ledger = Json::parse(file(cat("runs/", second, "/adapters-ledger.json")));
-      EXPECT_EQ(ledger["source"].size(), tensors_in(folder_ / first / "adapter_model.safetensors").size());
-    }
+// With experts, and with magnitudes. A learning rate far below the last bit keeps the adapters.
+TEST_F(AdapterExports, FoldersOfAdaptersAreStartedFromAndWrittenAgain) {
+  train_small("experts", {"--ranks", "1"});
+  train_dense("dense", {"--ranks", "1"});
+  for (const auto& [base, more] :
+       {std::pair<std::string, Words>{"experts", {}}, {"dense", {"--lora-use-dora", "true"}}}) {
+    SCOPED_TRACE(base);
+    const std::string hf = base + "-hf", first = base + "-first", second = base + "-second";
+    export_to(base, hf);
+    Words how = {"--init-from", folder_ / hf, "--lora-rank", "4", "--lora-alpha", "6", "--lr", "0.05", "--ranks", "1"};
+    how.insert(how.end(), more.begin(), more.end());
+    train(first, how);
+    done({"export", "--run", first, "--format", "peft", folder_ / first});
+    train(second, {"--init-from", folder_ / first, "--lr", "1e-30", "--mesh", "shard=2"});
+    done({"export", "--run", second, "--format", "peft", folder_ / second});
+    EXPECT_TRUE(tensors_in(folder_ / first / "adapter_model.safetensors") ==
+                tensors_in(folder_ / second / "adapter_model.safetensors"));
+    EXPECT_EQ(file(first + "/adapter_config.json"), file(second + "/adapter_config.json"));
+    const Json ledger = Json::parse(file(cat("runs/", second, "/adapters-ledger.json")));
+    EXPECT_EQ(ledger["source"].size(), tensors_in(folder_ / first / "adapter_model.safetensors").size());
   }
+}
 
-  TEST_F(AdapterExports, TheBaseModelOfAdaptersIsNamedByThemOrByTheCall) {
-    train_dense("base", {"--ranks", "1"});
-    export_to("base", "hf");
-    train("tuned", {"--init-from", folder_ / "hf", "--lora-rank", "2", "--ranks", "1"});
-    done({"export", "--run", "tuned", "--format", "peft", folder_ / "adapters"});
-    Json config = Json::parse(file("adapters/adapter_config.json"));
-    const auto begin = [&](const char* base, const Words& more) {
-      config["base_model_name_or_path"] = base;
-      write_text(folder_ / "adapters/adapter_config.json", config.dump());
-      Words args = {"config", "show", "--json", "--run", "new", "--init-from", folder_ / "adapters"};
-      args.insert(args.end(), more.begin(), more.end());
-      return run(args);
-    };
-    EXPECT_THAT(begin("someone/else", {}).err, HasSubstr("names; set init_base to where it is here"));
-    for (const Said& said : {begin("../hf", {}), begin("someone/else", {"--init-base", folder_ / "hf"})}) {
-      EXPECT_EQ(said.code, 0) << said.err;
-      EXPECT_EQ(Json::parse(said.out)["lora_rank"]["value"], 2);
-    }
-    EXPECT_THAT(begin("../hf", {"--lora-alpha", "7"}).err, HasSubstr("lora_alpha = 7"));
-    done({"import", folder_ / "hf", "--run", "imported"});
-    EXPECT_EQ(begin("imported", {}).code, 0);
-    EXPECT_THAT(begin("base", {}).err, HasSubstr("is a run that was not imported"));
-    EXPECT_THAT(begin("tuned", {}).err, HasSubstr("set init_base"));
+TEST_F(AdapterExports, TheBaseModelOfAdaptersIsNamedByThemOrByTheCall) {
+  train_dense("base", {"--ranks", "1"});
+  export_to("base", "hf");
+  train("tuned", {"--init-from", folder_ / "hf", "--lora-rank", "2", "--ranks", "1"});
+  done({"export", "--run", "tuned", "--format", "peft", folder_ / "adapters"});
+  Json config = Json::parse(file("adapters/adapter_config.json"));
+  const auto begin = [&](const char* base, const Words& more) {
+    config["base_model_name_or_path"] = base;
+    write_text(folder_ / "adapters/adapter_config.json", config.dump());
+    Words args = {"config", "show", "--json", "--run", "new", "--init-from", folder_ / "adapters"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  EXPECT_THAT(begin("someone/else", {}).err, HasSubstr("names; set init_base to where it is here"));
+  for (const Said& said : {begin("../hf", {}), begin("someone/else", {"--init-base", folder_ / "hf"})}) {
+    EXPECT_EQ(said.code, 0) << said.err;
+    EXPECT_EQ(Json::parse(said.out)["lora_rank"]["value"], 2);
   }
+  EXPECT_THAT(begin("../hf", {"--lora-alpha", "7"}).err, HasSubstr("lora_alpha = 7"));
+  done({"import", folder_ / "hf", "--run", "imported"});
+  EXPECT_EQ(begin("imported", {}).code, 0);
+  EXPECT_THAT(begin("base", {}).err, HasSubstr("is a run that was not imported"));
+  EXPECT_THAT(begin("tuned", {}).err, HasSubstr("set init_base"));
+}
 
-  // Published folders of Gemma 4 hold projections of layers that borrow keys and values, which are kept beside the
-  // model.
-  TEST_F(AdapterExports, TensorsThatNoProgramReadsAreNoHindrance) {
-    train("gemma", words_in("--ranks 1 --num-layers 4 --hidden-size 32 --ffn-hidden-size 32 --tokenizer-vocab-size 300 "
-                            "--num-experts 0 --num-attention-heads 4 --num-query-groups 2 "
-                            "--num-kv-shared-layers 2 --window-size 5,0 --window-attn-skip-freq 2 "
-                            "--kv-channels 10 --window-kv-channels 6 --rotary-proportional true "
-                            "--rotary-percent 0.5 --window-rotary-percent 1 --qk-layernorm true --v-l2-norm true "
-                            "--softmax-scale 1 --embedding-multiplier 5.656854249492381 --swiglu false --geglu true "
-                            "--gelu-tanh true --norm-placement both --layer-scalar true"));
-    export_changed(
-        "gemma", {"--architecture", "gemma4_text"}, [](Json&) {},
-        [](OwnTensors& all) {
-          all["model.layers.2.self_attn.k_proj.weight"] = all.at("model.layers.0.self_attn.k_proj.weight");
-        });
-    const Said exported = adapters_of_folder("gemma");
-    ASSERT_EQ(exported.code, 0) << exported.err;
-    const OwnTensors adapters = tensors_in(folder_ / "gemma-adapters/adapter_model.safetensors");
-    EXPECT_TRUE(adapters.contains("base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight"));
-    EXPECT_FALSE(adapters.contains("base_model.model.model.layers.2.self_attn.k_proj.lora_A.weight"));
-  }
+// Published folders of Gemma 4 hold projections of layers that borrow keys and values, which are kept beside the
+// model.
+TEST_F(AdapterExports, TensorsThatNoProgramReadsAreNoHindrance) {
+  train("gemma", words_in("--ranks 1 --num-layers 4 --hidden-size 32 --ffn-hidden-size 32 --tokenizer-vocab-size 300 "
+                          "--num-experts 0 --num-attention-heads 4 --num-query-groups 2 "
+                          "--num-kv-shared-layers 2 --window-size 5,0 --window-attn-skip-freq 2 "
+                          "--kv-channels 10 --window-kv-channels 6 --rotary-proportional true "
+                          "--rotary-percent 0.5 --window-rotary-percent 1 --qk-layernorm true --v-l2-norm true "
+                          "--softmax-scale 1 --embedding-multiplier 5.656854249492381 --swiglu false --geglu true "
+                          "--gelu-tanh true --norm-placement both --layer-scalar true"));
+  export_changed(
+      "gemma", {"--architecture", "gemma4_text"}, [](Json&) {},
+      [](OwnTensors& all) {
+        all["model.layers.2.self_attn.k_proj.weight"] = all.at("model.layers.0.self_attn.k_proj.weight");
+      });
+  const Said exported = adapters_of_folder("gemma");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const OwnTensors adapters = tensors_in(folder_ / "gemma-adapters/adapter_model.safetensors");
+  EXPECT_TRUE(adapters.contains("base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight"));
+  EXPECT_FALSE(adapters.contains("base_model.model.model.layers.2.self_attn.k_proj.lora_A.weight"));
+}
 
-  // Text decoders in objects of their own, and, as published Qwen2-VL, beside the towers under a text model's names.
-  TEST_F(AdapterExports, ModelsThatReadImagesAreRefused) {
-    train_dense("qwen", {"--ranks", "1", "--add-qkv-bias", "true"});
-    const OwnTensor tower{{"", "F32", Shape{2}}, std::vector<std::byte>(8)};
-    export_changed(
-        "qwen", {"--architecture", "qwen2_5_vl_text"},
-        [](Json& config) {
-          config["model_type"] = "qwen2_5_vl";
-          config["vision_config"] = Json::object();
-        },
-        [&](OwnTensors& all) { all["visual.norm.weight"] = tower; });
-    train_dense("llava", {"--ranks", "1"});
-    export_changed(
-        "llava", {"--architecture", "llama"},
-        [](Json& config) {
-          config = Json{{"model_type", "llava"}, {"text_config", config}};
-        },
-        [&](OwnTensors& all) {
-          OwnTensors renamed;
-          for (auto& [name, tensor] : all) renamed.emplace("language_model." + name, tensor);
-          all = std::move(renamed);
-          all["vision_tower.norm.weight"] = tower;
-        });
-    for (const char* name : {"qwen", "llava"}) {
-      const Said refused = adapters_of_folder(name);
-      EXPECT_EQ(refused.code, 3) << name;
-      EXPECT_THAT(refused.err,
-                  HasSubstr("--format peft: the run is a part of a model that reads images, whose modules have "
-                            "other names in PEFT: merge the adapters with --format hf --merge-lora"));
-      done({"export", "--run", cat(name, "-tuned"), "--merge-lora", folder_ / cat(name, "-merged")});
-    }
+// Text decoders in objects of their own, and, as published Qwen2-VL, beside the towers under a text model's names.
+TEST_F(AdapterExports, ModelsThatReadImagesAreRefused) {
+  train_dense("qwen", {"--ranks", "1", "--add-qkv-bias", "true"});
+  const OwnTensor tower{{"", "F32", Shape{2}}, std::vector<std::byte>(8)};
+  export_changed(
+      "qwen", {"--architecture", "qwen2_5_vl_text"},
+      [](Json& config) {
+        config["model_type"] = "qwen2_5_vl";
+        config["vision_config"] = Json::object();
+      },
+      [&](OwnTensors& all) { all["visual.norm.weight"] = tower; });
+  train_dense("llava", {"--ranks", "1"});
+  export_changed(
+      "llava", {"--architecture", "llama"},
+      [](Json& config) {
+        config = Json{{"model_type", "llava"}, {"text_config", config}};
+      },
+      [&](OwnTensors& all) {
+        OwnTensors renamed;
+        for (auto& [name, tensor] : all) renamed.emplace("language_model." + name, tensor);
+        all = std::move(renamed);
+        all["vision_tower.norm.weight"] = tower;
+      });
+  for (const char* name : {"qwen", "llava"}) {
+    const Said refused = adapters_of_folder(name);
+    EXPECT_EQ(refused.code, 3) << name;
+    EXPECT_THAT(refused.err,
+                HasSubstr("--format peft: the run is a part of a model that reads images, whose modules have "
+                          "other names in PEFT: merge the adapters with --format hf --merge-lora"));
+    done({"export", "--run", cat(name, "-tuned"), "--merge-lora", folder_ / cat(name, "-merged")});
   }
+}
 
 }  // namespace
 }  // namespace witan::test

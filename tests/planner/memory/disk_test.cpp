@@ -10,6 +10,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/planner/memory/meta_rank.h"
 #include "witan/train/loop/anomaly.h"
+#include "witan/train/rollouts/rollout_files.h"
 
 namespace witan {
 namespace {
@@ -183,6 +184,26 @@ TEST(Disk, CountsOnlyCheckpointsThatAShortRunSaves) {
   config.keep_last = 5;
   config.train_iters = 800;
   EXPECT_THAT(refusal(199, {400, 2}), HasSubstr("the run keeps 2 more checkpoints of 100 MiB: it needs 200 MiB more,"));
+}
+
+TEST(Disk, WarnsOfAnswersThatMayNotFit) {
+  constexpr int64_t kMiB = 1 << 20;
+  RunConfig config;
+  config.train.train_iters = 100;
+  const FolderBytes bytes{100 * kMiB, 30 * kMiB};
+  const auto warning = [&](double free, const DiskState& state = {}) {
+    return warn_of_rollouts(config, bytes, state, "runs/mine", static_cast<uint64_t>(free));
+  };
+  EXPECT_EQ(warning(0), "") << "a run without them";
+  config.rollout.rollouts = true;
+  const auto of_step = static_cast<double>(rollout_file_bytes(config)), others = 160.0 * kMiB;
+  EXPECT_EQ(warning(others + 100 * of_step), "");
+  EXPECT_THAT(warning(others + 50.5 * of_step),
+              AllOf(HasSubstr("runs/mine: if all answers are long, those of 100 steps take"),
+                    HasSubstr("keep fewer (--keep-rollouts 50)")));
+  EXPECT_EQ(warning(others + 50.5 * of_step, {.step = 50, .checkpoints = 0}), "");
+  config.rollout.keep_rollouts = 50;
+  EXPECT_EQ(warning(others + 50.5 * of_step), "");
 }
 
 TEST(Disk, MeasuresTheDiskOfAFolderNotYetCreated) {

@@ -335,7 +335,7 @@ TEST(Recorder, ReportsSignalsToOtherProcesses) {
   log.recorder().begin({}, 1, 0);
   log.step(1, 0.5);
   EXPECT_EQ(log.line("Another process"), "");
-  log.recorder().record_end(RunEnd::preempted, true);
+  log.recorder().record_end(RunEnd::preempted, Recorder::Saves::step);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
 }
 
@@ -347,12 +347,12 @@ TEST(Recorder, ReportsOnlySavedSteps) {
   log.step(3, 0.5);
   log.recorder().rewound(2);
   const std::string why = ": nothing to save, as the run went back to step 2, whose checkpoint it resumes from";
-  log.recorder().record_end(RunEnd::exit_interval, false);
+  log.recorder().record_end(RunEnd::exit_interval, Recorder::Saves::nothing_after_rewind);
   EXPECT_EQ(log.line("exit_interval"), "exit_interval" + why);
-  log.recorder().record_end(RunEnd::interrupted, false);
+  log.recorder().record_end(RunEnd::interrupted, Recorder::Saves::nothing_after_rewind);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop" + why);
   std::raise(SIGINT);  // the handler has reported it
-  log.recorder().record_end(RunEnd::interrupted, false);
+  log.recorder().record_end(RunEnd::interrupted, Recorder::Saves::nothing_after_rewind);
   EXPECT_EQ(log.line("stopping"), "stopping" + why);
 }
 

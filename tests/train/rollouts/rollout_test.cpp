@@ -11,6 +11,7 @@ using test::message_of;
 
 TEST(Rollout, SurvivesAFile) {
   const Rollout rollout{.row = 7,
+                        .sampled_at = 3,
                         .prompt = {1, 2},
                         .completion = {3},
                         .logprobs = {-0.1234567f},
@@ -27,6 +28,7 @@ TEST(Rollout, SurvivesAFile) {
   EXPECT_EQ(read.advantage, rollout.advantage);
   EXPECT_EQ(read.rewards, rollout.rewards);
   EXPECT_EQ(read.replaced, 2);
+  EXPECT_EQ(read.sampled_at, 3);
   EXPECT_TRUE(read.discarded);
   EXPECT_NE(message_of<DataError>([] { Rollout::of_line("{\"row\": 1}", "x.jsonl, line 2"); }).find("x.jsonl, line 2"),
             std::string::npos);
@@ -73,6 +75,20 @@ TEST(Rollout, BecomesARow) {
   EXPECT_EQ(batch.columns[1].values, (std::vector<float>{0, -1, -2, 0, 0, 0, -1, -2, 0, 0}));
   EXPECT_EQ(batch.loss_tokens, 2);
   EXPECT_EQ(batch.loss_sequences, 1);
+}
+
+TEST(Rollout, ThatIsCutMayBeMasked) {
+  RunConfig config;
+  config.data.seq_length = 3;
+  config.objective.objective = "policy";
+  Rollout cut{.prompt = {10}, .completion = {12, 13}, .logprobs = {-1, -2}, .advantage = 0.5}, whole = cut;
+  whole.ended = true;
+  EXPECT_EQ(batch_of({cut, whole}, config).loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 0}));
+  config.rollout.mask_truncated_completions = true;
+  const Batch batch = batch_of({cut, whole}, config);
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{0, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(batch.loss_tokens, 2);
+  EXPECT_EQ(batch.loss_sequences, 1) << "means are over the others";
 }
 
 }  // namespace

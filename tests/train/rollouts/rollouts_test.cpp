@@ -9,6 +9,7 @@
 #include "support/long_form.h"
 #include "train/rollouts/rollout_runs.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/train/rollouts/rollout_files.h"
 
 namespace witan {
 namespace {
@@ -132,6 +133,108 @@ TEST_F(SampledRuns, ResumeToTheBit) {
   EXPECT_EQ(losses("resumed"), losses("whole"));
   EXPECT_EQ(figures("resumed", "reward"), figures("whole", "reward"));
   for (int64_t step = 1; step <= 6; ++step) EXPECT_EQ(rollouts("resumed", step), rollouts("whole", step));
+}
+
+// Answers that were sampled together are trained on to their end, whatever steps_per_generation a run resumes with.
+TEST_F(SampledRuns, ResumeWithOtherStepsPerGeneration) {
+  const auto steps = [&](const char* name, std::vector<std::pair<int64_t, int64_t>> parts) {
+    RunConfig config = sampled(name);
+    config.rollout.reward = "length";
+    for (const auto& [until, per_generation] : parts) {
+      config.train.train_iters = until;
+      config.rollout.steps_per_generation = per_generation;
+      run(config);
+    }
+  };
+  steps("whole", {{4, 4}, {6, 2}, {8, 1}});
+  steps("halted", {{3, 4}, {5, 2}, {7, 1}, {8, 1}});
+  EXPECT_EQ(losses("halted"), losses("whole"));
+  for (int64_t step = 1; step <= 8; ++step) EXPECT_EQ(rollouts("halted", step), rollouts("whole", step));
+  steps("missing", {{3, 4}});
+  fs::remove(folder_ / "missing/rollouts/step-00000004.jsonl");
+  const std::string message = message_of<DataError>([&] { steps("missing", {{4, 2}}); });
+  EXPECT_NE(message.find("has nothing, where step 4 trains on 16 rows from 48 on, which were sampled before step 1: "
+                         "restore the file"),
+            std::string::npos)
+      << message;
+}
+
+TEST_F(SampledRuns, KeepTheirTemperatureUntilTheirAnswersAreTrainedOn) {
+  RunConfig config = sampled("warm");
+  config.rollout.steps_per_generation = 4;
+  config.train.train_iters = 2;
+  run(config);
+  config.train.train_iters = 6;
+  config.rollout.rollout_temperature = 0.5;
+  const std::string message = message_of<ConfigError>([&] { run(config); });
+  EXPECT_NE(
+      message.find("rollout_temperature = 0.5, but step 3 trains on answers that were sampled at 1, with those of "
+                   "steps 1 to 4"),
+      std::string::npos)
+      << message;
+  config.rollout.rollout_temperature = 1;
+  config.train.train_iters = 4;
+  run(config);
+  config.rollout.rollout_temperature = 0.5;
+  config.train.train_iters = 5;
+  EXPECT_EQ(run(config).step, 5);
+}
+
+// Answers that are removed are none that a checkpoint resumes with.
+TEST_F(SampledRuns, KeepTheAnswersOfTheNewestSteps) {
+  RunConfig config = sampled("whole");
+  config.rollout.reward = "length";
+  config.rollout.steps_per_generation = 3;
+  config.train.train_iters = 6;
+  run(config);
+  config.train.run = "short";
+  config.rollout.keep_rollouts = 1;
+  config.train.save_interval = 1;
+  config.train.keep_last = 1;
+  for (const int64_t steps : {2, 5, 6}) {
+    config.train.train_iters = steps;
+    run(config);
+  }
+  EXPECT_EQ(losses("short"), losses("whole"));
+  int64_t files = 0;
+  for ([[maybe_unused]] const auto& file : fs::directory_iterator(folder_ / "short/rollouts")) ++files;
+  EXPECT_EQ(files, 1) << "of step 6";
+  EXPECT_LE(static_cast<int64_t>(rollouts("short", 6).size()), rollout_file_bytes(config));
+}
+
+TEST_F(SampledRuns, WarnOfPromptsWithLittleRoom) {
+  RunConfig config = sampled("tight");
+  config.train.train_iters = 1;
+  run(config);
+  EXPECT_EQ(read_file(folder_ / "tight/train.log").find("max_completion_length"), std::string::npos);
+  config.train.run = "tighter";
+  config.rollout.max_completion_length = 40;
+  run(config);
+  EXPECT_NE(read_file(folder_ / "tighter/train.log")
+                .find("leave less than max_completion_length = 40 tokens for an answer in seq_length + 1 = 49"),
+            std::string::npos)
+      << read_file(folder_ / "tighter/train.log");
+}
+
+TEST_F(SampledRuns, StandStillIfAllAnswersAreCutAndMasked) {
+  RunConfig config = sampled("masked");
+  config.rollout.reward = "command";
+  config.rollout.reward_command = "awk '{ print NR % 4 }'";
+  config.rollout.max_completion_length = 1;
+  config.train.global_batch_size = 4;  // so few answers that none of them is an end token
+  config.rollout.mask_truncated_completions = true;
+  config.train.train_iters = 10;
+  run(config);
+  EXPECT_EQ(figures("masked", "cut_completions"), std::vector<double>(10, 1));
+  EXPECT_EQ(figures("masked", "equal_groups"), std::vector<double>(10, 0));
+  EXPECT_TRUE(figures("masked", "policy_entropy").empty()) << "a mean over no token";
+  EXPECT_NE(read_file(folder_ / "masked/train.log").find("no answer has been trained on for 10 steps"),
+            std::string::npos);
+  config.train.run = "unmasked";
+  config.rollout.mask_truncated_completions = false;
+  config.train.train_iters = 1;
+  run(config);
+  EXPECT_EQ(figures("unmasked", "policy_entropy").size(), 1);
 }
 
 // The optimizer's moments, weight decay and the balance loss would move the weights although there is nothing to learn.

@@ -316,6 +316,52 @@ TEST_F(SamplingRuns, RefuseRoutesThatTheyDoNotRecord) {
   expect_refusal("records routes on ranks that have all layers and tokens");
 }
 
+// A signal stops the sampling of all ranks after the same token; the step is not done. The program that rewards the
+// first answers sends it, so that it arrives before others replace them, or before the next turn.
+TEST_F(SamplingRuns, StopBetweenTokensAndContinueToTheBit) {
+  const auto with_signal = [&](RunConfig config) {
+    const std::string sent = (folder_ / cat(config.train.run, ".sent")).string();
+    config.rollout.reward_command =
+        cat("mkdir '", sent, "' 2> /dev/null && kill -INT ", ::getpid(), "; ", config.rollout.reward_command);
+    return config;
+  };
+  const auto expect_stop = [&](RunConfig whole) {
+    whole.train.train_iters = 2;
+    run(whole);
+    RunConfig stopped = whole;
+    stopped.train.run += ", stopped";
+    stopped.train.train_iters = 1;
+    run(stopped);
+    stopped.train.train_iters = 2;
+    const RunResult result = run(with_signal(stopped));
+    EXPECT_EQ(result.end, RunEnd::interrupted);
+    EXPECT_EQ(result.step, 1);
+    EXPECT_FALSE(fs::exists(folder_ / stopped.train.run / "rollouts/step-00000002.jsonl"));
+    EXPECT_NE(read_file(folder_ / stopped.train.run / "train.log")
+                  .find("nothing to save, as step 1, which is saved, is the last one done"),
+              std::string::npos);
+    run(stopped);
+    EXPECT_EQ(losses(stopped.train.run), losses(whole.train.run));
+    for (const int64_t step : {1, 2}) EXPECT_EQ(rollouts(stopped.train.run, step), rollouts(whole.train.run, step));
+  };
+  for (const int64_t experts : {0, 4}) {
+    RunConfig replacing = of_layers(cat("replacing, experts ", experts), experts);
+    replacing.rollout.num_generations = 2;
+    replacing.rollout.max_num_gen_batches = 3;
+    replacing.rollout.reward_command = "awk '{print length % 2}'";
+    RunConfig turns = with_layers(conversing(cat("turns, experts ", experts)), experts);
+    for (const RunConfig& config : {replacing, turns}) {
+      expect_stop(config);
+      for (const ModelLayout& layout : model_layouts())
+        if (auto other = laid_out(config, layout); other && (layout.ranks == 2 || experts > 0)) {
+          SCOPED_TRACE(cat(config.train.run, ", ", layout.name));
+          other->train.run += cat(", ", config.train.run);
+          expect_stop(*other);
+        }
+    }
+  }
+}
+
 TEST_F(SamplingRuns, ContinueToTheBitAfterTheyWereKilled) {
   RunConfig config = rewarded("whole");
   config.rollout.steps_per_generation = 2;

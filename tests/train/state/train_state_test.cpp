@@ -16,6 +16,8 @@ TEST(TrainState, RoundTripsThroughJsonAndNamesErrors) {
   TrainState state{7, 56, 6, 1, 2.5, "tokens"};
   state.sources = {{"a", 40, 1.5}, {"b", 16, 0.25}};
   state.rewinds = {{4, 7, 32, 56}};
+  EXPECT_EQ(TrainState::from_json(state.to_json()).sampled, SampledSteps());
+  state.sampled = {5, 8, 0.7};
   const TrainState copy = TrainState::from_json(state.to_json());
   EXPECT_EQ(copy.step, 7);
   EXPECT_EQ(copy.consumed_samples, 56);
@@ -25,6 +27,7 @@ TEST(TrainState, RoundTripsThroughJsonAndNamesErrors) {
   EXPECT_EQ(copy.data, "tokens");
   EXPECT_EQ(copy.sources, state.sources);
   EXPECT_EQ(copy.rewinds, state.rewinds);
+  EXPECT_EQ(copy.sampled, state.sampled);
   Json broken = state.to_json();
   broken["updates"] = -1;
   EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);

@@ -191,6 +191,7 @@ class TrainCall {
   std::optional<int64_t> gpu_memory_;        // usable bytes of the process with the least, in a job of several
   std::optional<Speeds> speeds_;             // measured once, so that all predictions of a call agree
   std::vector<std::string> early_warnings_;  // warnings so far, for train.log
+  bool warned_of_answers_ = false;           // require_room() has warned
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
@@ -425,8 +426,12 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   require_fits(config, here, usable);
   require_host_fits(here, usable_host_memory());
   const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
-  require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes, plan.reference_disk_bytes}, disk, folder,
-               free_bytes_for(folder));
+  const FolderBytes bytes{plan.checkpoint_bytes, plan.anomaly_bytes, plan.reference_disk_bytes};
+  const uint64_t free = free_bytes_for(folder);
+  require_disk(config->train, bytes, disk, folder, free);
+  const std::string answers = warn_of_rollouts(config, bytes, disk, folder, free);
+  if (!answers.empty() && !warned_of_answers_) warn("warning: " + answers, progress);
+  warned_of_answers_ = warned_of_answers_ || !answers.empty();
 }
 
 DiskState TrainCall::disk_state(int64_t done) const {

@@ -6,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/memory/meta_rank.h"
+#include "witan/train/rollouts/rollout_files.h"
 
 namespace witan {
 namespace {
@@ -121,6 +122,22 @@ void require_disk(const TrainConfig& config, const FolderBytes& bytes, const Dis
                           ": it needs ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ", size(have),
                           " are free on that disk. Free ", size(needed - have),
                           what_to_give_up(config, bytes, state, have), ", or ", elsewhere));
+}
+
+std::string warn_of_rollouts(const RunConfig& config, const FolderBytes& bytes, const DiskState& state,
+                             const fs::path& folder, uint64_t free) {
+  const auto of_step = static_cast<double>(rollout_file_bytes(config));
+  const int64_t files = std::min(kept_rollout_files(config), config.train.train_iters - state.step);
+  const double others =
+      static_cast<double>(more_checkpoints(config.train, state)) * static_cast<double>(bytes.checkpoint) +
+      of_anomalies(config.train, bytes, state) + (state.step == 0 ? static_cast<double>(bytes.reference) : 0);
+  const double room = std::max(static_cast<double>(free) - others, 0.0), needed = static_cast<double>(files) * of_step;
+  if (needed <= room) return "";
+  return cat(folder.string(), ": if all answers are long, those of ", counted(files, "step"), " take ",
+             format_bytes(needed), " in rollouts, and besides checkpoints ", format_bytes(room),
+             " are free on that disk: keep fewer (--keep-rollouts ",
+             std::max<int64_t>(static_cast<int64_t>(room / of_step), 1),
+             "), or store runs on another disk (--runs-folder FOLDER)");
 }
 
 uint64_t free_bytes_for(const fs::path& folder) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "witan/base/files/file.h"
 #include "witan/train/config/resolve.h"
@@ -35,6 +36,11 @@ int64_t more_anomalies(const TrainConfig& config, const DiskState& state = {});
 // out. Anomalies count, since one that took the space of a checkpoint would end the run. `folder`: the run's folder.
 void require_disk(const TrainConfig& config, const FolderBytes& bytes, const DiskState& state, const fs::path& folder,
                   uint64_t free);
+
+// A warning if the answers that the run will still sample and keep, all of them long, would not fit into `free` bytes
+// besides its checkpoints and anomalies; else empty.
+std::string warn_of_rollouts(const RunConfig& config, const FolderBytes& bytes, const DiskState& state,
+                             const fs::path& folder, uint64_t free);
 
 // Free bytes on the disk of a folder, which need not exist yet.
 uint64_t free_bytes_for(const fs::path& folder);

@@ -171,15 +171,20 @@ std::string disk_section(const Plan& plan) {
   const double anomalies = static_cast<double>(plan.anomalies) * static_cast<double>(plan.anomaly_bytes);
   std::string text =
       fmt::format("\nDisk\n  a checkpoint {}; the checkpoints that are kept and the one being written {}\n",
-                  format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes - anomalies));
+                  format_bytes(static_cast<double>(plan.checkpoint_bytes)),
+                  format_bytes(plan.disk_bytes - anomalies - plan.rollouts_disk_bytes()));
   if (plan.reference_disk_bytes > 0)
     text += fmt::format("  the weights of the reference {}, written once\n",
                         format_bytes(static_cast<double>(plan.reference_disk_bytes)));
+  const std::string all = fmt::format("; all together {}\n", format_bytes(plan.disk_bytes));
+  if (plan.rollout_files > 0)
+    text += fmt::format("  the answers of a step about {} if all are long, those of {} {} (keep_rollouts){}",
+                        format_bytes(static_cast<double>(plan.rollout_bytes)), counted(plan.rollout_files, "step"),
+                        format_bytes(plan.rollouts_disk_bytes()), plan.anomalies > 0 ? "\n" : all);
   if (plan.anomalies > 0)
-    text += fmt::format("  a step that went wrong {}, of which {} kept at most; all together {}\n",
+    text += fmt::format("  a step that went wrong {}, of which {} kept at most{}",
                         format_bytes(static_cast<double>(plan.anomaly_bytes)),
-                        plan.anomalies == 1 ? "1 is" : fmt::format("{} are", plan.anomalies),
-                        format_bytes(plan.disk_bytes));
+                        plan.anomalies == 1 ? "1 is" : fmt::format("{} are", plan.anomalies), all);
   return text;
 }
 
@@ -353,6 +358,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["checkpoint_bytes"] = plan.checkpoint_bytes;
   json["anomaly_bytes"] = plan.anomaly_bytes;
   json["reference_disk_bytes"] = plan.reference_disk_bytes;
+  json["rollout_bytes"] = plan.rollout_bytes;
+  json["rollout_files"] = plan.rollout_files;
   json["disk_bytes"] = std::llround(std::min(plan.disk_bytes, 0x1p62));
   if (plan.balanced_activations) json["balanced_activation_bytes"] = *plan.balanced_activations;
   if (plan.on_gpu)

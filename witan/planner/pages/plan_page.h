@@ -39,9 +39,9 @@ std::string format_memory(const Plan& plan, int64_t usable);
 // One object: tokens_per_step, with a batch size ramp a sentence `ramp`, parameters {exact, active, experts},
 // assumed_vocabulary if there is one, with parameter groups param_groups [{group, parameters, tensors, optimizer, lr,
 // min_lr, weight_decay, shard_by}], step_flops, bubble, ranks [{rank, ranks: all of its class, exact, arena_bytes,
-// tags, parts, sent}], reserve_bytes, resident_bytes, needed_bytes, checkpoint_bytes, anomaly_bytes, disk_bytes,
-// usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; if asked for, balanced_activation_bytes; and with a
-// timing step_seconds and run_seconds.
+// tags, parts, sent}], reserve_bytes, resident_bytes, needed_bytes, checkpoint_bytes, anomaly_bytes, rollout_bytes,
+// rollout_files, disk_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; if asked for,
+// balanced_activation_bytes; and with a timing step_seconds and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 // Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/counts.h), which its

@@ -101,6 +101,11 @@ Fields RolloutConfig::fields() {
             "Replace a prompt whose answers all have the same reward by another one, until each prompt of the step was "
             "replaced N - 1 times: DAPO's dynamic sampling (1: off)"}
           .between(1, 100),
+      Field{"mask_truncated_completions", &mask_truncated_completions,
+            "Do not train on answers that no end token ended: they are rewarded, and give no gradient"},
+      Field{"keep_rollouts", &keep_rollouts,
+            "Newest steps whose answers stay in RUN/rollouts, beside those that a checkpoint resumes with (0: all)"}
+          .at_least(0),
       Field{"reward", &reward,
             "One or several of exact, number and math (compare with the conversation's own answer), regex, format, "
             "length and command, with commas between them: a sum by reward_weights"},

@@ -134,6 +134,7 @@ TrainState StateLoader::resume(const Checkpoint& from) {
                                          : "Restore the text, train the new one under another name (--run NAME), or "
                                            "start over (--fresh)");
   take_up_rewinds(run_.start.folder, state, is_rank_zero());
+  if (run_.start.branches) state.sampled = {};  // the files with these answers are the other run's
   return state;
 }
 

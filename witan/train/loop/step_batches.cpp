@@ -27,18 +27,20 @@ LoaderOptions StepBatches::loader_options() const {
   return options;
 }
 
-void StepBatches::open(int64_t consumed) {
+std::string StepBatches::open(const TrainState& state) {
   if (!parts_.config->rollout.rollouts) {
-    loader_.emplace(parts_.data.train, loader_options(), consumed);
-    return;
+    loader_.emplace(parts_.data.train, loader_options(), state.consumed_samples);
+    return "";
   }
   require_prompts(*parts_.data.train);
-  rollouts_.emplace(parts_);
+  rollouts_.emplace(parts_, state.sampled);
+  return describe_tight_prompts(*parts_.data.train, parts_.config->rollout);
 }
 
 std::vector<Batch> StepBatches::next(int64_t step, int64_t consumed) {
   if (!rollouts_) return loader_->next();
   std::vector<Batch> batches = rollouts_->next(step, consumed);
+  if (stopped() != RunEnd::none) return batches;
   idle_steps_ = rollouts_->nothing_counts() ? idle_steps_ + 1 : 0;
   return batches;
 }
@@ -55,6 +57,12 @@ void StepBatches::complete(StepResult& result) const {
 
 std::string StepBatches::warning() {
   if (idle_steps_ != kIdleStepsOfWarning) return {};
+  if (const double equal = rollouts_->figures().get(kEqualGroups).value_or(0); equal < 1)
+    return fmt::format(
+        "no answer has been trained on for {} steps: in the last one {:.0f} % of them were in groups of equal rewards, "
+        "and the others were cut and masked (mask_truncated_completions). Raise max_completion_length, or look into "
+        "RUN/rollouts why answers do not end",
+        kIdleStepsOfWarning, 100 * equal);
   return fmt::format(
       "the answers to each prompt have had equal rewards for {} steps (reward {:.3g}, mean of the last): nothing is "
       "learnt from them, and the weights stay as they are. Look into RUN/rollouts whether reward = {} recognises the "

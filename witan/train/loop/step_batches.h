@@ -16,16 +16,19 @@ class StepBatches {
   // What is in `parts` must outlive it.
   StepBatches(Rollouts::Parts parts, BatchRamp ramp) : parts_(std::move(parts)), ramp_(std::move(ramp)) {}
 
-  // Begins at the sample after `consumed`. With rollouts it throws DataError if the answer of a conversation that is
-  // drawn begins beyond the run's sequences.
-  void open(int64_t consumed);
+  // Begins at the sample after those that the state has consumed. With rollouts it throws DataError if the answer of a
+  // conversation that is drawn begins beyond the run's sequences. Returns a warning about prompts, or an empty text.
+  std::string open(const TrainState& state);
   // This rank's micro-batches of `step` (from 1), whose first sample is `consumed`. Collective with rollouts, and
-  // throws what Rollouts::next() does.
+  // throws what Rollouts::next() does; empty if the run stops instead.
   std::vector<Batch> next(int64_t step, int64_t consumed);
+  // Why it does.
+  RunEnd stopped() const { return rollouts_ ? rollouts_->stopped() : RunEnd::none; }
 
   bool samples_answers() const { return rollouts_.has_value(); }
   Rollouts& rollouts() { return *rollouts_; }
-  // Whether no token of the batches counts, on any rank: the rewards of each prompt's answers are equal.
+  // Whether no token of the batches counts, on any rank: the rewards of each prompt's answers are equal, or the
+  // answers were cut.
   bool nothing_counts() const { return rollouts_ && rollouts_->nothing_counts(); }
   // Adds the figures of the sampled answers to the step's, and takes those out that are means over no token.
   void complete(StepResult& result) const;

@@ -117,6 +117,7 @@ class RankTrainer {
   RunEnd train() {
     state_ = state_loader_.begin();
     if (run_.start.from) newest_ = run_.start.from->step;
+    require_same_temperature(state_, run_.config);
     // A start that fails until here must change neither the run's configuration nor its records.
     if (is_rank_zero()) run_.records->begin();
     if (is_rank_zero() && !run_.start.config.empty())
@@ -129,12 +130,16 @@ class RankTrainer {
     while (end == RunEnd::none) {
       const int64_t before = state_.step;
       const RunEnd asked = step();
-      const bool rewound = state_.step <= before;  // the state is a checkpoint's, and saved already
-      if (!rewound) after_step();
+      const bool done = state_.step > before;  // else it went back to a checkpoint, or stopped while it sampled
+      const bool unsaved = done || state_.step > newest_.value_or(0);
+      if (done) after_step();
       end = end_of_steps(asked);
       // Reported only now, since the evaluation may have stopped the run early instead.
-      if (is_rank_zero() && end == asked && end != RunEnd::none) run_.recorder().record_end(end, !rewound);
-      if (!rewound && (saves() || end != RunEnd::none)) begin_save();
+      const auto nothing =
+          batches_->stopped() == RunEnd::none ? Recorder::Saves::nothing_after_rewind : Recorder::Saves::nothing_new;
+      if (is_rank_zero() && end == asked && end != RunEnd::none)
+        run_.recorder().record_end(end, unsaved ? Recorder::Saves::step : nothing);
+      if (unsaved && (saves() || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
     finish_save();
@@ -264,9 +269,10 @@ class RankTrainer {
   void open_data() {
     if (!batches_)
       batches_.emplace(Rollouts::Parts{engine_, groups_, run_.config, run_.data, run_.start.folder, saving_.world(),
-                                       saving_.stream(), answer_ends()},
+                                       saving_.stream(), answer_ends(), StopSignals::asked},
                        ramp_);
-    batches_->open(state_.consumed_samples);
+    const std::string warning = batches_->open(state_);
+    if (is_rank_zero() && !warning.empty()) run_.recorder().warn(warning);
   }
 
   // What ends a sampled answer.
@@ -296,6 +302,7 @@ class RankTrainer {
     if (rank_watch_) rank_watch_->begin_step();
     const double waited = batches_->waited_seconds();
     std::vector<Batch> batches = next_batches();
+    if (batches_->stopped() != RunEnd::none) return batches_->stopped();
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     engine_.schedule_from(state_.updated_samples);
@@ -482,6 +489,7 @@ class RankTrainer {
     state_.spikes = {};
     state_.loss_scaler = {};
     engine_.features().save(state_);
+    if (batches_->samples_answers()) state_.sampled = batches_->rollouts().sampled();
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
     if (is_rank_zero()) {

@@ -431,7 +431,7 @@ void Recorder::rewound(int64_t step) {
   if (tensorboard_) open_tensorboard(step + 1);
 }
 
-void Recorder::record_end(RunEnd why, bool saves) {
+void Recorder::record_end(RunEnd why, Saves saves) {
   const std::string key(key_of(why));
   const bool signalled = key.empty() && StopSignals::requested();  // by the signal's handler
   if (signalled && !StopSignals::restarts()) {
@@ -439,11 +439,17 @@ void Recorder::record_end(RunEnd why, bool saves) {
     progress_.note(cause);
     log_.info(cause);
   }
-  if (signalled && saves) return;
+  if (signalled && saves == Saves::step) return;
   const std::string who = signalled ? "stopping" : key.empty() ? "Another process was asked to stop" : key;
-  const std::string rewound =
-      fmt::format("nothing to save, as the run went back to step {}, whose checkpoint it resumes from", last_step_);
-  const std::string line = who + ": " + (saves ? "saving" : rewound);
+  std::string what = "saving";
+  if (saves == Saves::nothing_after_rewind)
+    what =
+        fmt::format("nothing to save, as the run went back to step {}, whose checkpoint it resumes from", last_step_);
+  else if (saves == Saves::nothing_new)
+    what = last_step_ == 0
+               ? "nothing to save, as no step is done"
+               : fmt::format("nothing to save, as step {}, which is saved, is the last one done", last_step_);
+  const std::string line = who + ": " + what;
   progress_.note(line);
   log_.info(line);
 }

@@ -76,8 +76,10 @@ class Recorder {
   void anomaly(const AnomalyEvent& event);
   // The run returned to the checkpoint of `step`: removes the records of later steps.
   void rewound(int64_t step);
-  // The run was asked to end. `saves`: whether a checkpoint is written for that; otherwise there is one of this step.
-  void record_end(RunEnd why, bool saves);
+  // What is saved when the run is asked to end. Nothing if it went back to a checkpoint, or if it stopped before a step
+  // was done after one.
+  enum class Saves : uint8_t { step, nothing_after_rewind, nothing_new };
+  void record_end(RunEnd why, Saves saves);
   // The continuation of the prompt at the end of the run.
   void last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text);
   // The continuations of the prompts at a step of sample_interval.

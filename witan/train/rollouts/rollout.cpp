@@ -63,6 +63,10 @@ int64_t Rollout::sampled_tokens() const {
   return mask.empty() ? std::ssize(completion) : std::ranges::count(mask, 1);
 }
 
+bool Rollout::is_trained(const RunConfig& config) const {
+  return !skipped && (ended || !config.rollout.mask_truncated_completions);
+}
+
 int64_t Rollout::room(const RunConfig& config) const {
   const int64_t written = std::ssize(completion);
   return std::min(config.rollout.max_completion_length - written,
@@ -71,6 +75,7 @@ int64_t Rollout::room(const RunConfig& config) const {
 
 std::string Rollout::to_line() const {
   Json line = {{"row", row},
+               {"sampled_at", sampled_at},
                {"prompt", text.prompt},
                {"completion", text.completion},
                {"answer", text.answer},
@@ -93,6 +98,7 @@ Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
   const Json read = parse_json(line, where);
   Rollout rollout;
   read.at("row").get_to(rollout.row);
+  rollout.sampled_at = read.value("sampled_at", rollout.sampled_at);
   read.at("prompt").get_to(rollout.text.prompt);
   read.at("completion").get_to(rollout.text.completion);
   read.at("answer").get_to(rollout.text.answer);
@@ -145,7 +151,7 @@ Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config) {
       batch.targets[at] = tokens[place + 1];
       batch.sequence_ids[at] = 0;
       if (place + 1 < rollout.prompt.size() || !rollout.is_sampled(place + 1 - rollout.prompt.size())) continue;
-      batch.loss_mask[at] = rollout.skipped ? 0.0f : 1.0f;
+      batch.loss_mask[at] = rollout.is_trained(config) ? 1.0f : 0.0f;
       for (Column& column : batch.columns)
         column.values[at] = column.spec.name == kAdvantages ? static_cast<float>(rollout.advantage)
                                                             : rollout.logprobs[place + 1 - rollout.prompt.size()];

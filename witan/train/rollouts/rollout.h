@@ -20,6 +20,7 @@ struct Rollout {
   enum class Next : uint8_t { answer, reply, nothing };
 
   int64_t row = 0;
+  int64_t sampled_at = 0;                   // the step before which it was sampled, the first of steps_per_generation
   std::vector<int32_t> prompt, completion;  // the completion with its end-of-turn tokens, if it has them
   std::vector<float> logprobs;       // of the completion's tokens, under the weights that sampled them; 0: inserted
   std::vector<uint8_t> mask = {};    // of the completion's tokens: 0 for inserted ones; empty: all are sampled
@@ -37,6 +38,8 @@ struct Rollout {
 
   bool is_sampled(size_t token) const { return mask.empty() || mask[token] != 0; }
   int64_t sampled_tokens() const;
+  // Whether its sampled tokens count in the loss.
+  bool is_trained(const RunConfig& config) const;
   // The number of tokens that the next answer may have.
   int64_t room(const RunConfig& config) const;
 
@@ -45,8 +48,8 @@ struct Rollout {
   static Rollout of_line(std::string_view line, std::string_view where);
 };
 
-// A micro-batch of rows that are one rollout each; tokens of skipped ones, and inserted ones, do not count. The columns
-// are those of make_policy_objective(). Throws DataError if one is longer than seq_length + 1.
+// A micro-batch of rows that are one rollout each; tokens of those that are not trained, and inserted ones, do not
+// count. The columns are those of make_policy_objective(). Throws DataError if one is longer than seq_length + 1.
 Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
 
 // The argument of StepRoutes::replay() for the rows of a rank: [routers, micro-batches, T, K]. Padding

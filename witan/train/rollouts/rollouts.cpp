@@ -1,7 +1,5 @@
 #include "witan/train/rollouts/rollouts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -14,9 +12,11 @@
 #include "witan/base/json.h"
 #include "witan/base/process.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/generate/chosen_routes.h"
 #include "witan/train/data/run_conversations.h"
+#include "witan/train/rollouts/rollout_files.h"
 #include "witan/train/rollouts/sampling.h"
 #include "witan/train/rollouts/unfinished.h"
 #include "witan/train/step/features/step_routes.h"
@@ -48,25 +48,63 @@ void for_lines(std::string_view text, const Each& each) {
 
 }  // namespace
 
+namespace {
+
+// Calls each(conversation, tokens of its prompt) for the conversations that are drawn.
+template <class Each>
+void for_prompts(const SampleSource& samples, const Each& each) {
+  const TokenDataset& conversations = samples.dataset();
+  for (int64_t document = 0; document < conversations.documents(); ++document) {
+    std::vector<float> loss(static_cast<size_t>(conversations.length(document)));
+    conversations.read_loss(document, 0, loss);
+    const auto shown = std::span(loss).first(std::min(static_cast<size_t>(samples.sequence_length()) + 1, loss.size()));
+    if (std::ranges::none_of(shown, [](float weight) { return weight > 0; })) continue;  // samples leave it out
+    each(document, static_cast<int64_t>(last_answer(loss).first));
+  }
+}
+
+}  // namespace
+
 void require_prompts(const SampleSource& samples) {
   const TokenDataset& conversations = samples.dataset();
   const int64_t most = samples.sequence_length() + 1;
   int64_t beyond = 0, first = -1, tokens = 0;
-  for (int64_t document = 0; document < conversations.documents(); ++document) {
-    std::vector<float> loss(static_cast<size_t>(conversations.length(document)));
-    conversations.read_loss(document, 0, loss);
-    const auto begin = static_cast<int64_t>(last_answer(loss).first);
-    const auto shown = std::span(loss).first(static_cast<size_t>(std::min(most, std::ssize(loss))));
-    if (std::ranges::none_of(shown, [](float weight) { return weight > 0; })) continue;  // samples leave it out
+  for_prompts(samples, [&](int64_t document, int64_t begin) {
     require<DataError>(begin > 0, conversations.name(), ": conversation ", document,
                        " begins with its answer, so that there is no prompt to continue: give a user's message first");
-    if (begin < most) continue;
-    if (beyond++ == 0) first = document, tokens = begin;
-  }
+    if (begin >= most && beyond++ == 0) first = document, tokens = begin;
+  });
   require<DataError>(beyond == 0, conversations.name(), ": the prompts of ", counted(beyond, "conversation"), " of ",
                      conversations.documents(), " leave no room for an answer in seq_length + 1 = ", most,
                      " tokens (that of conversation ", first, " has ", tokens,
                      "): raise seq_length, or remove these conversations");
+}
+
+std::string describe_tight_prompts(const SampleSource& samples, const RolloutConfig& config) {
+  const int64_t most = samples.sequence_length() + 1;
+  int64_t prompts = 0, tight = 0, longest = 0;
+  for_prompts(samples, [&](int64_t, int64_t tokens) {
+    ++prompts;
+    longest = std::max(longest, tokens);
+    if (most - tokens < config.max_completion_length) ++tight;
+  });
+  if (tight == 0) return "";
+  return cat(
+      samples.dataset().name(), ": ", tight, " of ", counted(prompts, "prompt"), tight == 1 ? " leaves" : " leave",
+      " less than max_completion_length = ", config.max_completion_length,
+      " tokens for an answer in seq_length + 1 = ", most, " (the longest, of ", longest, " tokens, leaves ",
+      most - longest,
+      "), so that answers are cut earlier: raise seq_length, lower max_completion_length, or remove long prompts");
+}
+
+void require_same_temperature(const TrainState& state, const RunConfig& config) {
+  const SampledSteps& sampled = state.sampled;
+  if (!config.rollout.rollouts || state.step >= sampled.last || sampled.temperature == config.temperature()) return;
+  throw ConfigError(cat("rollout_temperature = ", config.rollout.rollout_temperature, ", but step ", state.step + 1,
+                        " trains on answers that were sampled at ", sampled.temperature, ", with those of steps ",
+                        sampled.first, " to ", sampled.last, " (steps_per_generation): keep ", sampled.temperature,
+                        " until step ", sampled.last, " is done, or resume from a checkpoint before step ",
+                        sampled.first));
 }
 
 std::vector<int64_t> Rollouts::own_rows(int64_t first) const {
@@ -87,10 +125,6 @@ std::vector<int64_t> Rollouts::rows_to_sample(int64_t consumed) const {
   const int64_t n = parts_.config->rollout.num_generations, prompts = std::ssize(rows) / n;
   const auto first_of = [&](int64_t rank) { return rows.begin() + prompts * rank / context.size() * n; };
   return {first_of(context.rank()), first_of(context.rank() + 1)};
-}
-
-fs::path Rollouts::file_of(int64_t step) const {
-  return parts_.folder.rollouts() / fmt::format("step-{:08}.jsonl", step);
 }
 
 // A conversation longer than a sample is read whole, since its reference must be.
@@ -117,7 +151,8 @@ Rollout Rollouts::begin(int64_t row) const {
   return rollout;
 }
 
-Rollouts::Rollouts(Parts parts) : parts_(std::move(parts)), rewards_(parts_.config->rollout) {
+Rollouts::Rollouts(Parts parts, SampledSteps sampled)
+    : parts_(std::move(parts)), rewards_(parts_.config->rollout), sampled_(sampled) {
   const RunConfig& config = *parts_.config;
   if (config.rollout.max_turns > 1)
     turns_.emplace(kept_conversation_format(config.data, *parts_.data.tokenizer, parts_.folder.path()),
@@ -143,9 +178,14 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   ChosenRoutes routes(engine.model().routers());
   StepRoutes* const replay = config.rollout.router_replay ? engine.feature<StepRoutes>() : nullptr;
   if (replay) replay->between_passes(&routes);
-  const Sampling with{
-      engine.stream(),           engine.model(), parts_.groups, config, *parts_.data.tokenizer, parts_.ends,
-      replay ? &routes : nullptr};
+  const Sampling with{engine.stream(),
+                      engine.model(),
+                      parts_.groups,
+                      config,
+                      *parts_.data.tokenizer,
+                      parts_.ends,
+                      replay ? &routes : nullptr,
+                      parts_.asked};
   const RoundCosts costs = sample_rows(with, rollouts, asks, failure, [&](const Rollout& rollout) {
     if (file) file->append(rollout.to_line());
   });
@@ -155,6 +195,8 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   engine.end_reading();
   for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? costs.tokens_read : 0))
     prompt_tokens_ += of_rank;
+  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, static_cast<int64_t>(costs.stopped)))
+    stopped_ = std::max(stopped_, static_cast<RunEnd>(of_rank));
   return rollouts;
 }
 
@@ -166,6 +208,7 @@ RoundCosts Rollouts::sample_rows(const Sampling& with, std::vector<Rollout>& rol
     const Conversations all{with.config, rewards_, parts_.ends, *turns_, parts_.world, parts_.host};
     const std::string found = sample_conversations(all, sampler, rollouts, asks, costs, on_change);
     if (failure.empty()) failure = found;
+    costs.stopped = sampler.stopped();
     return costs;
   }
   std::vector<Rollout*> waiting;
@@ -177,6 +220,7 @@ RoundCosts Rollouts::sample_rows(const Sampling& with, std::vector<Rollout>& rol
     on_change(rollout);
   });
   costs.sampling_s = watch.seconds();
+  costs.stopped = sampler.stopped();
   return costs;
 }
 
@@ -228,7 +272,7 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
 
 // Rewards whole groups, whose rows follow each other, unless something has failed, or adds why it fails.
 void Rollouts::reward(std::vector<Rollout>& rollouts, std::string& failure) try {
-  if (!failure.empty()) return;
+  if (!failure.empty() || stopped_ != RunEnd::none) return;
   const RolloutConfig& config = parts_.config->rollout;
   std::vector<SampledAnswer> sampled;
   for (Rollout& rollout : rollouts) {
@@ -294,7 +338,7 @@ std::vector<Rollout> Rollouts::replace_equal(int64_t step, const std::vector<int
   const RolloutConfig& config = parts_.config->rollout;
   const int64_t n = config.num_generations,
                 apart = std::max<int64_t>(parts_.data.train->per_epoch() / config.max_num_gen_batches, 1);
-  for (int64_t time = 1; time < config.max_num_gen_batches; ++time) {
+  for (int64_t time = 1; time < config.max_num_gen_batches && stopped_ == RunEnd::none; ++time) {
     const int64_t beyond = time * (apart + kPromptsOfReplacement) * n;
     std::vector<size_t> places;
     std::vector<int64_t> asked, mine;
@@ -306,7 +350,7 @@ std::vector<Rollout> Rollouts::replace_equal(int64_t step, const std::vector<int
       }
     std::vector<Rollout> others = sample_asked(step, asked, mine, failure);
     reward(others, failure);
-    for (size_t i = 0; i < others.size() && failure.empty(); ++i) {
+    for (size_t i = 0; i < others.size() && failure.empty() && stopped_ == RunEnd::none; ++i) {
       others[i].row = own[places[i]].row;
       others[i].replaced = time;
       replaced.push_back(std::exchange(own[places[i]], std::move(others[i])));
@@ -329,7 +373,7 @@ void Rollouts::write(int64_t step, int64_t first, const std::vector<Rollout>& ow
   }
   if (!is_rank_zero()) return;
   fs::create_directories(parts_.folder.rollouts());
-  write_file_atomically(file_of(step), text);
+  write_file_atomically(rollout_file(parts_.folder.rollouts(), step), text);
 }
 
 // Rank 0 writes what all have sampled, a file for each step. A failed reward stops all ranks, after that.
@@ -340,7 +384,10 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   std::string failure;
   std::vector<Rollout> own = sample_asked(step, rows, rows, failure);
   reward(own, failure);
-  const std::vector<Rollout> replaced = replace_equal(step, rows, own, failure);
+  std::vector<Rollout> replaced = replace_equal(step, rows, own, failure);
+  if (stopped_ != RunEnd::none) return;
+  for (auto* const answers : {&own, &replaced})
+    for (Rollout& rollout : *answers) rollout.sampled_at = step;
   for (int64_t i = 0; i < config.rollout.steps_per_generation; ++i)
     write(step + i, consumed + i * rows_of_step(), own, replaced);
   const std::vector<std::string> failures = gather_texts(parts_.world, parts_.host, failure);
@@ -349,11 +396,20 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   failure = broadcast_text(parts_.world, parts_.host, failure, 0);
   if (!failure.empty()) throw RewardError(failure);  // the answers are kept
   if (is_rank_zero()) remove_unfinished(parts_.folder.rollouts());
+  sampled_ = {step, step + config.rollout.steps_per_generation - 1, config.temperature()};
+}
+
+void Rollouts::remove_old(int64_t step) const {
+  const int64_t kept = parts_.config->rollout.keep_rollouts;
+  if (kept == 0 || !is_rank_zero()) return;
+  std::vector<int64_t> checkpoints;
+  for (const auto& [saved, folder] : step_folders(parts_.folder.checkpoints())) checkpoints.push_back(saved);
+  remove_old_rollouts(parts_.folder.rollouts(), step, kept, checkpoints);
 }
 
 // The step's rows that are trained on, on all ranks.
 std::vector<Rollout> Rollouts::read(int64_t step, int64_t first) const {
-  const fs::path file = file_of(step);
+  const fs::path file = rollout_file(parts_.folder.rollouts(), step);
   std::string text;
   if (is_rank_zero() && fs::exists(file)) text = read_file(file);
   text = broadcast_text(parts_.world, parts_.host, text, 0);
@@ -366,11 +422,14 @@ std::vector<Rollout> Rollouts::read(int64_t step, int64_t first) const {
   require<DataError>(std::ssize(rollouts) == rows_of_step() && rollouts.front().row == first, file.string(), ": has ",
                      rollouts.empty() ? std::string("nothing") : cat("rows from ", rollouts.front().row, " on"),
                      ", where step ", step, " trains on ", rows_of_step(), " rows from ", first,
-                     " on: resume from the checkpoint at which their sampling began, or begin a new run");
+                     " on, which were sampled before step ", sampled_.first,
+                     ": restore the file, resume from a checkpoint before that step, or begin a new run");
   return rollouts;
 }
 
 void Rollouts::summarize(const std::vector<Rollout>& all) {
+  nothing_counts_ =
+      std::ranges::none_of(all, [&](const Rollout& rollout) { return rollout.is_trained(*parts_.config); });
   const auto share = [&](const auto& value) {
     double sum = 0;
     for (const Rollout& rollout : all) sum += static_cast<double>(value(rollout));
@@ -406,8 +465,10 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
 
 std::vector<Batch> Rollouts::next(int64_t step, int64_t consumed) {
   const RunConfig& config = *parts_.config;
-  if ((step - 1) % config.rollout.steps_per_generation == 0) generate(step, consumed);
+  if (step > sampled_.last) generate(step, consumed);
+  if (stopped_ != RunEnd::none) return {};
   const std::vector<Rollout> all = read(step, consumed);
+  remove_old(step);
   summarize(all);
   std::vector<Batch> batches;
   const std::vector<int64_t> rows = own_rows(consumed);

@@ -20,6 +20,7 @@
 #include "witan/train/rollouts/rollout.h"
 #include "witan/train/rollouts/turn_template.h"
 #include "witan/train/rollouts/turns.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
@@ -28,6 +29,13 @@ namespace witan {
 // some are drawn, since they have an earlier answer, but their last answer begins beyond a sample's sequence_length + 1
 // tokens.
 void require_prompts(const SampleSource& samples);
+
+// A warning if prompts that are drawn leave fewer than max_completion_length tokens for an answer in a sample's
+// sequence_length + 1 tokens; else empty.
+std::string describe_tight_prompts(const SampleSource& samples, const RolloutConfig& config);
+
+// Throws ConfigError if the step after `state` trains on answers that were sampled at another temperature.
+void require_same_temperature(const TrainState& state, const RunConfig& config);
 
 class Rollouts {
  public:
@@ -41,15 +49,20 @@ class Rollouts {
     HostGroup& world;
     Stream& host;
     AnswerEnds ends;
+    std::function<RunEnd()> asked = {};  // why this rank is asked to stop while it samples; empty: it never is
   };
-  // Throws ConfigError for a chat template that conversations cannot be sampled with.
-  explicit Rollouts(Parts parts);
+  // `sampled`: the steps that were sampled last, before the run was interrupted. Throws ConfigError for a chat template
+  // that conversations cannot be sampled with.
+  Rollouts(Parts parts, SampledSteps sampled);
 
   // Collective: this rank's micro-batches of `step` (from 1), whose first row is `consumed`. At the first of
   // steps_per_generation steps it samples the answers of all of them, and rank 0 writes them to RUN/rollouts; a run
-  // that resumes between reads them there. Throws RewardError on all ranks if a reward fails, DataError if a file of
-  // RUN/rollouts is missing or is not of these rows.
+  // that resumes between reads them there. Empty if the ranks stopped instead. Throws RewardError on all ranks if a
+  // reward fails, DataError if a file of RUN/rollouts is missing or is not of these rows.
   std::vector<Batch> next(int64_t step, int64_t consumed);
+  // Why next() stopped while it sampled, on all ranks: some process received a signal. Answers that had ended are kept.
+  RunEnd stopped() const { return stopped_; }
+  const SampledSteps& sampled() const { return sampled_; }
 
   // With router_replay: the routes of next()'s micro-batches, for StepRoutes::replay().
   std::vector<int32_t> take_routes() { return std::exchange(routes_, {}); }
@@ -57,14 +70,14 @@ class Rollouts {
   // Describes the rows of next(): rewards, lengths, and the shares of equal groups and of answers cut by their length.
   const StepScalars& figures() const { return figures_; }
   // Whether no row of next() is trained on, on any rank.
-  bool nothing_counts() const { return figures_.get(kEqualGroups) == 1.0; }
+  bool nothing_counts() const { return nothing_counts_; }
 
  private:
   bool is_rank_zero() const { return parts_.groups.rank() == 0; }
   int64_t rows_of_step() const { return parts_.config->train.global_batch_size; }
   std::vector<int64_t> own_rows(int64_t first) const;
   std::vector<int64_t> rows_to_sample(int64_t consumed) const;
-  fs::path file_of(int64_t step) const;
+  void remove_old(int64_t step) const;
   Rollout begin(int64_t row) const;
   // Answers that were sampled before the run was interrupted, by row.
   struct Interrupted {
@@ -92,7 +105,10 @@ class Rollouts {
   Parts parts_;
   AnswerRewards rewards_;
   std::optional<TurnTemplate> turns_;  // with max_turns above 1
+  SampledSteps sampled_;
+  RunEnd stopped_ = RunEnd::none;
   StepScalars figures_;
+  bool nothing_counts_ = false;
   std::vector<int32_t> routes_;
   int64_t prompt_tokens_ = 0;              // that were read for the answers of the next step's summary
   double sampling_s_ = 0, rewards_s_ = 0;  // seconds of this rank, likewise

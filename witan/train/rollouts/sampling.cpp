@@ -150,6 +150,22 @@ RolloutSampler::RolloutSampler(const Sampling& with)
         return mode;
       }()) {}
 
+// Ranks that sample together make the same calls, so that they must stop after the same token.
+RunEnd RolloutSampler::asked_together() {
+  if (!with_.asked) return RunEnd::none;
+  auto asked = static_cast<float>(with_.asked());
+  const bool lockstep = samples_in_lockstep(with_.config);
+  for (Group* group : lockstep ? std::vector{&with_.groups.world()}
+                               : std::vector{&with_.groups.of(Axis::tensor), &with_.groups.of(Axis::pipeline)}) {
+    if (group->size() == 1) continue;
+    const Tensor shared = with_.stream.empty({1}, DType::f32);
+    with_.stream.write(shared, &asked);
+    group->all_reduce(with_.stream, shared, Reduce::max);
+    with_.stream.read(&asked, shared);
+  }
+  return static_cast<RunEnd>(static_cast<int>(asked));
+}
+
 int64_t RolloutSampler::sample(const std::vector<Rollout*>& rollouts, const OnAnswer& on_answer) {
   const RunConfig& config = with_.config;
   const TraceContextScope trace_context(with_.stream, TraceContext::Phase::sample);
@@ -161,6 +177,7 @@ int64_t RolloutSampler::sample(const std::vector<Rollout*>& rollouts, const OnAn
   int64_t read = 0;
   auto next = prompts.begin();
   while (next != prompts.end() || !batch_.idle()) {
+    if (stopped_ = asked_together(); stopped_ != RunEnd::none) return read;
     for (int64_t begun = 0; begun < config.train.micro_batch_size && next != prompts.end(); ++begun, ++next) {
       if (!batch_.has_room(next->size())) break;
       std::vector<uint64_t> seeds;

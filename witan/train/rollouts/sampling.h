@@ -14,6 +14,7 @@
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/config/config.h"
 #include "witan/train/rollouts/rollout.h"
+#include "witan/train/state/run_end.h"
 
 namespace witan {
 
@@ -43,6 +44,7 @@ struct Sampling {
   const Tokenizer& tokenizer;
   const AnswerEnds& ends;
   const ChosenRoutes* routes = nullptr;  // lent to the model, for Rollout::routes; null: they are not wanted
+  std::function<RunEnd()> asked = {};    // why this rank is asked to stop, between tokens; empty: it never is
 };
 
 // Keeps the states of the answers that have ended last, from which the next ones of their conversations continue.
@@ -53,12 +55,17 @@ class RolloutSampler {
   // Samples the next answer of each of these rollouts: tokens, log probabilities, text and whether it ended. Answers to
   // a prompt follow each other. Each is drawn by a seed of its own, made from the run's seed and its row, so that it
   // does not depend on the others. Ranks that divide the model make the same calls and get the same answers. Returns
-  // the number of tokens before the answers that were read.
+  // the number of tokens before the answers that were read. Once a rank is asked to stop, all ranks that sample with it
+  // do: answers that have not ended are then as they were before.
   int64_t sample(const std::vector<Rollout*>& rollouts, const OnAnswer& on_answer = {});
+  RunEnd stopped() const { return stopped_; }
 
  private:
+  RunEnd asked_together();
+
   const Sampling with_;
   GenerationBatch batch_;
+  RunEnd stopped_ = RunEnd::none;
 };
 
 }  // namespace witan

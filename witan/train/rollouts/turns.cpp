@@ -106,6 +106,7 @@ Json ask(const Conversations& with, std::vector<Rollout>& rollouts, std::span<co
 struct Round {
   std::map<int64_t, Json> outcomes;  // by row
   std::string failure;
+  bool stopped = false;  // the sampler of some rank was asked to
 };
 
 // What all ranks have been replied.
@@ -117,15 +118,16 @@ Round exchange_outcomes(const Conversations& with, const Json& own) {
   Round round;
   for (const Json& of_rank : all) {
     if (round.failure.empty()) round.failure = of_rank.value("failure", std::string());
+    round.stopped |= of_rank.value("stopped", false);
     for (const Json& outcome : of_rank.at("outcomes")) round.outcomes[outcome.at("row").get<int64_t>()] = outcome;
   }
   return round;
 }
 
-Round ask_all(const Conversations& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks) {
-  Json own = {{"outcomes", Json::array()}};
+Round ask_all(const Conversations& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks, bool stopped) {
+  Json own = {{"outcomes", Json::array()}, {"stopped", stopped}};
   try {
-    own["outcomes"] = ask(with, rollouts, asks);
+    if (!stopped) own["outcomes"] = ask(with, rollouts, asks);
   } catch (const RewardError& error) {
     own["failure"] = error.what();
   }
@@ -147,7 +149,7 @@ std::string sample_conversations(const Conversations& with, RolloutSampler& samp
     });
     costs.sampling_s += watch.seconds();
     watch = {};
-    const Round round = ask_all(with, rollouts, asks);
+    const Round round = ask_all(with, rollouts, asks, sampler.stopped() != RunEnd::none);
     int64_t open = 0;
     for (Rollout& rollout : rollouts)
       if (const auto outcome = round.outcomes.find(rollout.row); outcome != round.outcomes.end()) {
@@ -156,7 +158,7 @@ std::string sample_conversations(const Conversations& with, RolloutSampler& samp
         if (rollout.next != Next::nothing) ++open;
       }
     costs.rewards_s += watch.seconds();
-    if (!round.failure.empty()) return round.failure;
+    if (!round.failure.empty() || round.stopped) return round.failure;
     const std::vector<int64_t> of_ranks = gather_numbers(with.world, with.host, open);
     if (std::ranges::all_of(of_ranks, [](int64_t count) { return count == 0; })) return {};
   }

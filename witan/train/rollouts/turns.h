@@ -29,12 +29,13 @@ struct Conversations {
 struct RoundCosts {
   int64_t tokens_read = 0;
   double sampling_s = 0, rewards_s = 0;
+  RunEnd stopped = RunEnd::none;
 };
 
 // Continues rollouts until none waits for anything; collective. `asks`: the sorted rows whose replies this rank asks
 // for, each of them on one rank. `on_change` gets a rollout each time that an answer has ended or was replied to.
 // Returns why a program failed on some rank, on all ranks; empty: none did. Then some rollouts wait for their replies
-// still.
+// still. Ends early, on all ranks, once the sampler of one has stopped.
 std::string sample_conversations(const Conversations& with, RolloutSampler& sampler, std::vector<Rollout>& rollouts,
                                  std::span<const int64_t> asks, RoundCosts& costs, const OnAnswer& on_change);
 

@@ -57,6 +57,17 @@ std::vector<Rewind> rewinds_from(const Json& json) {
   return found == json.end() ? std::vector<Rewind>() : rewinds_from_json(*found);
 }
 
+// Absent without rollouts.
+SampledSteps sampled_from(const Json& json) {
+  const auto found = json.find("sampled");
+  if (found == json.end()) return {};
+  try {
+    return {found->at("first"), found->at("last"), found->at("temperature")};
+  } catch (const Json::exception&) {
+    throw CheckpointError("the checkpoint's sampled must have numbers first, last and temperature");
+  }
+}
+
 }  // namespace
 
 Json rewinds_to_json(const std::vector<Rewind>& rewinds) {
@@ -92,6 +103,8 @@ Json TrainState::to_json() const {
     json["sources"].push_back({{"name", one.name}, {"samples", one.samples}, {"epochs", one.epochs}});
   if (validation.best_step > 0) json["validation"] = validation.to_json();
   if (!rewinds.empty()) json["rewinds"] = rewinds_to_json(rewinds);
+  if (sampled.last > 0)
+    json["sampled"] = {{"first", sampled.first}, {"last", sampled.last}, {"temperature", sampled.temperature}};
   if (validation_loss && std::isfinite(*validation_loss)) json[kValidationLoss] = *validation_loss;
   return json;
 }
@@ -123,6 +136,7 @@ TrainState TrainState::from_json(const Json& json) {
   const auto data = json.find("data");
   require<CheckpointError>(data != json.end() && data->is_string(), "the checkpoint's data must be a text");
   state.data = data->get<std::string>();
+  state.sampled = sampled_from(json);
   return state;
 }
 

@@ -44,6 +44,14 @@ struct ValidationRecord {
   bool operator==(const ValidationRecord&) const = default;
 };
 
+// Steps whose answers were sampled together, before the first of them (steps_per_generation), in RUN/rollouts.
+struct SampledSteps {
+  int64_t first = 0, last = 0;  // both 0: there are none yet
+  double temperature = 1;       // of the policy
+
+  bool operator==(const SampledSteps&) const = default;
+};
+
 struct TrainState {
   int64_t step = 0;              // iterations done
   int64_t consumed_samples = 0;  // the data cursor
@@ -58,6 +66,7 @@ struct TrainState {
   std::vector<Rewind> rewinds{};            // all so far
   int64_t updated_samples = 0;              // samples of steps that changed the parameters, for schedules in samples
   std::optional<double> validation_loss{};  // of an evaluation after this step; saved if it is finite, never read back
+  SampledSteps sampled{};                   // with rollouts: the last ones
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.
