@@ -41,6 +41,7 @@ void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
   const auto print_evaluation = [out](const EvalEvent& last, const std::string& of) {
     fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}{}\n", last.loss, last.bits_per_byte,
                last.step, of);
+    if (last.reward) fmt::print(out, "              eval reward {:.4f}\n", *last.reward);
     std::string routers;
     for (const auto& [name, value] : last.router)
       routers += fmt::format("{}{} {:.5g}", routers.empty() ? "" : ", ", name, value);

@@ -31,6 +31,8 @@ TEST(Events, GoldenLines) {
             R"({"kind":"gpus","step":5,"temperature":[60.0,61.0],"power":[412.5,null],"memory_used":[8.0,16.0],)"
             R"("throttle_reasons":[0,4]})");
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
+  EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25, {}, {}, {}, {}, 0.75}),
+            R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25,"reward":0.75})");
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25, "code", 1.5}),
             R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25,"set":"code","seconds":1.5})");
   const std::string routed = format_event(EvalEvent{10, 3.5, 2.25, {}, {}, {{"z_loss", 0.5}, {"router_entropy", 1.5}}});

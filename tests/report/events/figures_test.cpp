@@ -107,6 +107,10 @@ TEST(FiguresTest, HaveTheRewardOfSampledAnswers) {
   EXPECT_EQ(training_reward(metrics)->step, 1);
   EXPECT_STREQ(unit_of_loss(metrics), "surrogate of policy gradients");
   EXPECT_EQ(figures_json(metrics)["training"]["smoothed_reward"], 0.25);
+  metrics.evals = {EvalEvent{1, 3, 2}};
+  EXPECT_FALSE(figures_json(metrics)["validation"]["last"].contains("reward"));
+  metrics.evals[0].reward = 0.75;
+  EXPECT_EQ(figures_json(metrics)["validation"]["last"]["reward"], 0.75);
   metrics.steps = {step_with_loss(1, 0.7)};
   metrics.steps[0].scalars.set("reward_accuracy", 0.5);
   EXPECT_STREQ(unit_of_loss(metrics), "of preferences");

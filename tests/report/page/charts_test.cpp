@@ -109,6 +109,16 @@ TEST(Charts, AreOmittedWithoutData) {
   EXPECT_TRUE(make_charts({}).empty());
 }
 
+TEST(Charts, ShowRewardsOfHeldOutPrompts) {
+  Metrics m = synthetic::run(20, 2, 4);
+  EXPECT_FALSE(find(make_charts(m), "Eval reward"));
+  m.evals.back().reward = 0.75;
+  const std::vector<Chart> charts = make_charts(m);
+  const Chart* const chart = find(charts, "Eval reward");
+  ASSERT_TRUE(chart);
+  EXPECT_EQ(chart->series.front().points.back().y, 0.75);
+}
+
 TEST(Charts, OmitNonFiniteValues) {
   Metrics m = synthetic::run(4, 0, 0);
   m.steps[1].loss = NAN;

@@ -316,6 +316,59 @@ TEST_F(SamplingRuns, RefuseRoutesThatTheyDoNotRecord) {
   expect_refusal("records routes on ranks that have all layers and tokens");
 }
 
+// Greedy answers to held-out prompts, whose mean reward every layout finds, and which change nothing that is trained.
+TEST_F(SamplingRuns, EvaluateTheRewardOfHeldOutPrompts) {
+  const auto evaluated = [&](const std::string& run) {
+    std::vector<std::optional<double>> rewards;
+    for (const EvalEvent& one : read_metrics(folder_ / run / "metrics.jsonl").evals) rewards.push_back(one.reward);
+    return rewards;
+  };
+  for (const int64_t experts : {0, 4}) {
+    RunConfig config = of_layers(cat("plain, experts ", experts), experts);
+    config.train.eval_iters = 1;
+    config.train.eval_interval = 1;
+    RunConfig turns = with_layers(conversing(cat("plain turns, experts ", experts)), experts);
+    turns.train.eval_iters = turns.train.eval_interval = 1;
+    for (const RunConfig& plain : {config, turns}) {
+      run(plain);
+      EXPECT_EQ(evaluated(plain.train.run), (std::vector<std::optional<double>>(2)));
+      RunConfig one = plain;
+      one.train.run = cat("evaluated, ", plain.train.run);
+      one.rollout.rollout_eval_prompts = 5;
+      run(one);
+      const auto rewards = evaluated(one.train.run);
+      ASSERT_EQ(rewards.size(), 2U);
+      EXPECT_TRUE(rewards[0] && *rewards[0] >= 0 && *rewards[0] <= 4);
+      EXPECT_EQ(losses(one.train.run), losses(plain.train.run));
+      for (const int64_t step : {1, 2}) EXPECT_EQ(rollouts(one.train.run, step), rollouts(plain.train.run, step));
+      EXPECT_NE(read_file(folder_ / one.train.run / "train.log").find(fmt::format(", eval reward {:.4f}", *rewards[1])),
+                std::string::npos);
+      for (const ModelLayout& layout : model_layouts())
+        if (auto other = laid_out(one, layout); other && layout.ranks <= testing::steps_of(2, 8)) {
+          SCOPED_TRACE(cat(one.train.run, ", ", layout.name));
+          other->train.run += cat(", ", one.train.run);
+          run(*other);
+          EXPECT_EQ(evaluated(other->train.run)[0], rewards[0]);
+        }
+    }
+  }
+  RunConfig warm = of_layers("warm", 0);
+  warm.train.eval_iters = warm.train.eval_interval = 1;
+  warm.rollout.rollout_eval_prompts = 5;
+  warm.rollout.reward = "length";
+  RunConfig greedy = warm;
+  greedy.train.run = "greedy";
+  warm.rollout.rollout_eval_temperature = 1;
+  warm.rollout.stop_strings = R"(["a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q","r","s","t"])";
+  greedy.rollout.stop_strings = warm.rollout.stop_strings;
+  run(warm);
+  run(greedy);
+  EXPECT_NE(evaluated("warm"), evaluated("greedy"));
+  warm.train.eval_iters = 0;
+  EXPECT_NE(message_of<ConfigError>([&] { run(warm); }).find("set held_out_fraction and eval_iters above 0"),
+            std::string::npos);
+}
+
 // A signal stops the sampling of all ranks after the same token; the step is not done. The program that rewards the
 // first answers sends it, so that it arrives before others replace them, or before the next turn.
 TEST_F(SamplingRuns, StopBetweenTokensAndContinueToTheBit) {
@@ -353,7 +406,7 @@ TEST_F(SamplingRuns, StopBetweenTokensAndContinueToTheBit) {
     for (const RunConfig& config : {replacing, turns}) {
       expect_stop(config);
       for (const ModelLayout& layout : model_layouts())
-        if (auto other = laid_out(config, layout); other && (layout.ranks == 2 || experts > 0)) {
+        if (auto other = laid_out(config, layout); other && layout.ranks <= testing::steps_of(2, 8)) {
           SCOPED_TRACE(cat(config.train.run, ", ", layout.name));
           other->train.run += cat(", ", config.train.run);
           expect_stop(*other);

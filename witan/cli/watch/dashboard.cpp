@@ -128,6 +128,11 @@ ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
   add("validation loss", [](const Metrics& m) {
     return number_or_dash("{:.4f}", m.evals.empty() ? 0 : m.evals.back().loss, !m.evals.empty());
   });
+  const auto eval_reward = [](const Metrics& m) { return m.evals.empty() ? std::nullopt : m.evals.back().reward; };
+  if (std::ranges::any_of(runs, [&](const ComparedRun& run) { return eval_reward(run.metrics).has_value(); }))
+    add("eval reward", [&](const Metrics& m) {
+      return number_or_dash("{:.4f}", eval_reward(m).value_or(0), eval_reward(m).has_value());
+    });
   add("tokens per second, median step",
       [](const Metrics& m) { return m.steps.empty() ? "-" : format_count(run_speed(m).tokens_per_s); });
   add("parameters",

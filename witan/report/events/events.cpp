@@ -105,6 +105,7 @@ void visit(Archive& a, EvalEvent& e) {
   a("seconds", e.seconds);
   a("router", e.router);
   a("figures", e.figures);
+  a("reward", e.reward);
 }
 
 template <class Archive>

@@ -114,6 +114,7 @@ struct EvalEvent {
   std::map<std::string, double> router = {};
   // Of preferences: rewards, their margin, accuracy ..., by the names that steps have; bits_per_byte is 0 then.
   std::map<std::string, double> figures = {};
+  std::optional<double> reward = {};  // mean, of sampled answers to held-out prompts (rollout_eval_prompts)
 };
 
 // The result of a simpler model on the same validation split.

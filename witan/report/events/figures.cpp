@@ -29,6 +29,7 @@ ordered_json json_of(const std::optional<EvalEvent>& eval) {
   if (!eval) return nullptr;
   ordered_json json = {{"step", eval->step}, {"loss", eval->loss}, {"bits_per_byte", eval->bits_per_byte}};
   if (!eval->router.empty()) json["router"] = eval->router;
+  if (eval->reward) json["reward"] = *eval->reward;
   return json;
 }
 

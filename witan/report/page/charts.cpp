@@ -156,6 +156,9 @@ void add_learning(Charts& charts, const Metrics& m) {
                  {{static_cast<double>(first), b.bits_per_byte}, {static_cast<double>(last), b.bits_per_byte}});
   }
 
+  charts.open(Section::learning, "Eval reward", "of answers to held-out prompts, mean");
+  charts.add("reward", Style::dots, 2, curve_of(m.evals, [](const EvalEvent& e) { return e.reward; }));
+
   charts.open(Section::learning, "Gradient norm", "before clipping");
   charts.add_smoothed("norm", 1, curve_of(m.steps, [](const StepEvent& e) { return e.grad_norm; }));
 

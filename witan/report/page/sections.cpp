@@ -212,6 +212,9 @@ std::string key_figures(const Metrics& m) {
   std::string out = "<dl class=\"figures\">\n";
   if (const auto reward = training_reward(m))
     out += figure("Reward", fmt::format("{:.3f}", reward->value), "of sampled answers, " + when_of(*reward));
+  if (!m.evals.empty() && m.evals.back().reward)
+    out += figure("Eval reward", fmt::format("{:.3f}", *m.evals.back().reward),
+                  fmt::format("of held-out prompts, step {}", m.evals.back().step));
   if (!m.steps.empty()) out += loss_figure(m);
   if (!m.evals.empty()) {
     out += figure("Validation loss", fmt::format("{:.3f}", m.evals.back().loss),

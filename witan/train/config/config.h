@@ -188,9 +188,11 @@ struct RolloutConfig {
   bool router_replay = false;
   int64_t max_num_gen_batches = 1;  // samplings of a group until its rewards differ
   bool mask_truncated_completions = false;
-  int64_t keep_rollouts = 0;     // steps whose answers stay in RUN/rollouts; 0: all
-  std::string reward = "exact";  // one or several kinds of WeightedReward, with commas between them
-  std::string reward_weights;    // one for each, with commas between them; empty: 1
+  int64_t rollout_eval_prompts = 0;     // of the validation split, answered in each evaluation
+  double rollout_eval_temperature = 0;  // 0: greedy
+  int64_t keep_rollouts = 0;            // steps whose answers stay in RUN/rollouts; 0: all
+  std::string reward = "exact";         // one or several kinds of WeightedReward, with commas between them
+  std::string reward_weights;           // one for each, with commas between them; empty: 1
   std::string reward_regex, reward_format;
   std::string reward_command;
   double reward_timeout = 60;  // seconds

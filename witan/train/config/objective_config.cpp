@@ -103,6 +103,12 @@ Fields RolloutConfig::fields() {
           .between(1, 100),
       Field{"mask_truncated_completions", &mask_truncated_completions,
             "Do not train on answers that no end token ended: they are rewarded, and give no gradient"},
+      Field{"rollout_eval_prompts", &rollout_eval_prompts,
+            "Prompts of the validation split that are answered in each evaluation, for their mean reward (0: none)"}
+          .at_least(0),
+      Field{"rollout_eval_temperature", &rollout_eval_temperature,
+            "Temperature of the answers of rollout_eval_prompts (0: greedy)"}
+          .at_least(0),
       Field{"keep_rollouts", &keep_rollouts,
             "Newest steps whose answers stay in RUN/rollouts, beside those that a checkpoint resumes with (0: all)"}
           .at_least(0),
@@ -232,6 +238,9 @@ void RolloutConfig::validate_within(const RunConfig& config) const {
   needs(max_completion_length <= config.data.seq_length, "samples at most seq_length = ", config.data.seq_length,
         " tokens after a prompt, and max_completion_length = ", max_completion_length,
         " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
+  needs(rollout_eval_prompts == 0 || (config.data.held_out_fraction > 0 && config.train.eval_iters > 0),
+        "with rollout_eval_prompts = ", rollout_eval_prompts,
+        " answers prompts of the validation split in each evaluation: set held_out_fraction and eval_iters above 0");
   validate_rewards();
   needs(max_turns == 1 || rewards_by(WeightedReward::Kind::command), "with max_turns = ", max_turns,
         " asks reward_command for what follows an answer, and reward = ", reward,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "witan/base/text.h"
+#include "witan/train/rollouts/prompts.h"
 #include "witan/train/step/objective.h"
 
 namespace witan {
@@ -33,6 +35,7 @@ std::string StepBatches::open(const TrainState& state) {
     return "";
   }
   require_prompts(*parts_.data.train);
+  if (parts_.config->rollout.rollout_eval_prompts > 0) require_prompts(*parts_.data.held_out);
   rollouts_.emplace(parts_, state.sampled);
   return describe_tight_prompts(*parts_.data.train, parts_.config->rollout);
 }
@@ -43,6 +46,14 @@ std::vector<Batch> StepBatches::next(int64_t step, int64_t consumed) {
   if (stopped() != RunEnd::none) return batches;
   idle_steps_ = rollouts_->nothing_counts() ? idle_steps_ + 1 : 0;
   return batches;
+}
+
+std::optional<double> StepBatches::held_out_reward(const std::function<void(const std::string&)>& warn) try {
+  if (!rollouts_ || parts_.config->rollout.rollout_eval_prompts == 0) return std::nullopt;
+  return rollouts_->evaluate();
+} catch (const RewardError& error) {  // on all ranks
+  warn(cat("the evaluation has no reward: ", error.what()));
+  return std::nullopt;
 }
 
 void StepBatches::complete(StepResult& result) const {

@@ -25,6 +25,10 @@ class StepBatches {
   // Why it does.
   RunEnd stopped() const { return rollouts_ ? rollouts_->stopped() : RunEnd::none; }
 
+  // The mean reward of held-out prompts, with rollout_eval_prompts; collective. Nothing without, if ranks stop, or if a
+  // reward fails, which the next step would meet again: then it calls `warn`.
+  std::optional<double> held_out_reward(const std::function<void(const std::string&)>& warn);
+
   bool samples_answers() const { return rollouts_.has_value(); }
   Rollouts& rollouts() { return *rollouts_; }
   // Whether no token of the batches counts, on any rank: the rewards of each prompt's answers are equal, or the

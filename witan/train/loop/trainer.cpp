@@ -216,6 +216,9 @@ class RankTrainer {
   }
 
   bool is_rank_zero() const { return groups_.rank() == 0; }
+  void warn(const std::string& warning) {  // all ranks have the same; empty: there is none
+    if (is_rank_zero() && !warning.empty()) run_.recorder().warn(warning);
+  }
 
   // After the first pass of a step, when its activations are live or, if passes are captured, before its update.
   void answer_memory_request() {
@@ -271,8 +274,7 @@ class RankTrainer {
       batches_.emplace(Rollouts::Parts{engine_, groups_, run_.config, run_.data, run_.start.folder, saving_.world(),
                                        saving_.stream(), answer_ends(), StopSignals::asked},
                        ramp_);
-    const std::string warning = batches_->open(state_);
-    if (is_rank_zero() && !warning.empty()) run_.recorder().warn(warning);
+    warn(batches_->open(state_));
   }
 
   // What ends a sampled answer.
@@ -322,8 +324,7 @@ class RankTrainer {
     batches_->complete(result);
     advance(result, seconds);
     record_step(result, seconds, logs);
-    if (is_rank_zero())
-      if (const std::string warning = batches_->warning(); !warning.empty()) run_.recorder().warn(warning);
+    warn(batches_->warning());
     if (result.held) return result.end;
     if (result.skipped && lowers_loss_scale(result)) {
       if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
@@ -432,7 +433,11 @@ class RankTrainer {
   void evaluate() {
     const Stopwatch evaluating;
     begins(StepWatch::Doing::evaluation, state_.step);
-    const Evaluation evaluation = timed_evaluation(held_out_);
+    Evaluation evaluation = timed_evaluation(held_out_);
+    if (run_.config->rollout.rollout_eval_prompts > 0) {
+      finish_save();  // which rollouts share a group with
+      evaluation.reward = batches_->held_out_reward([this](const std::string& warning) { warn(warning); });
+    }
     state_.validation_loss = evaluation.loss();
     state_.validation.add(state_.step, evaluation.loss(), run_.config->train);
     std::vector<Evaluation> of_sets;

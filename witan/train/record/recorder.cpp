@@ -347,6 +347,7 @@ EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std
     if (model && !of_weights) event.router[declared.name] = rounded(*model);
   }
   for (const auto& [name, value] : evaluation.figures) event.figures[name] = rounded(value);
+  if (evaluation.reward) event.reward = rounded(*evaluation.reward);
   return event;
 }
 
@@ -356,6 +357,7 @@ std::string evaluation_line(const EvalEvent& event) {
       fmt::format("step {}: validation loss{} {:.4f}", event.step, event.set ? " on " + *event.set : "", event.loss);
   if (event.figures.empty()) line += fmt::format(", {:.4f} bits per byte", event.bits_per_byte);
   for (const auto& [name, value] : event.figures) line += fmt::format(", {} {:.4f}", name, value);
+  if (event.reward) line += fmt::format(", eval reward {:.4f}", *event.reward);
   std::string routers;
   for (const auto& [name, value] : event.router)
     routers += fmt::format("{}{} {:.5g}", routers.empty() ? "; " : ", ", name, value);

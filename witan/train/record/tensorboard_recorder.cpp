@@ -117,6 +117,7 @@ void TensorboardRecorder::evaluation(const EvalEvent& event, const StepStatistic
     scalars.push_back({"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))});
     scalars.push_back({kBitsPerByteTag + of, event.bits_per_byte});
   }
+  if (event.reward) scalars.push_back({"eval reward" + of, *event.reward});
   for (const auto& [name, value] : event.figures) scalars.push_back({cat(name, " validation", of), value});
   for (const StepStatistics::Value& value : router.values())
     if (event.router.contains(value.declared.name))

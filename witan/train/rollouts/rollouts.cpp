@@ -16,6 +16,7 @@
 #include "witan/comm/texts.h"
 #include "witan/generate/chosen_routes.h"
 #include "witan/train/data/run_conversations.h"
+#include "witan/train/rollouts/prompts.h"
 #include "witan/train/rollouts/rollout_files.h"
 #include "witan/train/rollouts/sampling.h"
 #include "witan/train/rollouts/unfinished.h"
@@ -26,15 +27,6 @@ namespace {
 
 // Prompts from here on, and from its multiples on, replace those of groups with equal rewards.
 constexpr int64_t kPromptsOfReplacement = int64_t{1} << 30;
-
-// The places [begin, end) of a conversation's last answer; both 0 if it has none.
-std::pair<size_t, size_t> last_answer(const std::vector<float>& loss) {
-  size_t end = loss.size();
-  while (end > 0 && loss[end - 1] <= 0) --end;
-  size_t begin = end;
-  while (begin > 0 && loss[begin - 1] > 0) --begin;
-  return {begin, end};
-}
 
 // Calls each(line) for the lines of a text.
 template <class Each>
@@ -47,55 +39,6 @@ void for_lines(std::string_view text, const Each& each) {
 }
 
 }  // namespace
-
-namespace {
-
-// Calls each(conversation, tokens of its prompt) for the conversations that are drawn.
-template <class Each>
-void for_prompts(const SampleSource& samples, const Each& each) {
-  const TokenDataset& conversations = samples.dataset();
-  for (int64_t document = 0; document < conversations.documents(); ++document) {
-    std::vector<float> loss(static_cast<size_t>(conversations.length(document)));
-    conversations.read_loss(document, 0, loss);
-    const auto shown = std::span(loss).first(std::min(static_cast<size_t>(samples.sequence_length()) + 1, loss.size()));
-    if (std::ranges::none_of(shown, [](float weight) { return weight > 0; })) continue;  // samples leave it out
-    each(document, static_cast<int64_t>(last_answer(loss).first));
-  }
-}
-
-}  // namespace
-
-void require_prompts(const SampleSource& samples) {
-  const TokenDataset& conversations = samples.dataset();
-  const int64_t most = samples.sequence_length() + 1;
-  int64_t beyond = 0, first = -1, tokens = 0;
-  for_prompts(samples, [&](int64_t document, int64_t begin) {
-    require<DataError>(begin > 0, conversations.name(), ": conversation ", document,
-                       " begins with its answer, so that there is no prompt to continue: give a user's message first");
-    if (begin >= most && beyond++ == 0) first = document, tokens = begin;
-  });
-  require<DataError>(beyond == 0, conversations.name(), ": the prompts of ", counted(beyond, "conversation"), " of ",
-                     conversations.documents(), " leave no room for an answer in seq_length + 1 = ", most,
-                     " tokens (that of conversation ", first, " has ", tokens,
-                     "): raise seq_length, or remove these conversations");
-}
-
-std::string describe_tight_prompts(const SampleSource& samples, const RolloutConfig& config) {
-  const int64_t most = samples.sequence_length() + 1;
-  int64_t prompts = 0, tight = 0, longest = 0;
-  for_prompts(samples, [&](int64_t, int64_t tokens) {
-    ++prompts;
-    longest = std::max(longest, tokens);
-    if (most - tokens < config.max_completion_length) ++tight;
-  });
-  if (tight == 0) return "";
-  return cat(
-      samples.dataset().name(), ": ", tight, " of ", counted(prompts, "prompt"), tight == 1 ? " leaves" : " leave",
-      " less than max_completion_length = ", config.max_completion_length,
-      " tokens for an answer in seq_length + 1 = ", most, " (the longest, of ", longest, " tokens, leaves ",
-      most - longest,
-      "), so that answers are cut earlier: raise seq_length, lower max_completion_length, or remove long prompts");
-}
 
 void require_same_temperature(const TrainState& state, const RunConfig& config) {
   const SampledSteps& sampled = state.sampled;
@@ -129,8 +72,10 @@ std::vector<int64_t> Rollouts::rows_to_sample(int64_t consumed) const {
 
 // A conversation longer than a sample is read whole, since its reference must be.
 Rollout Rollouts::begin(int64_t row) const {
-  const SampleSource& samples = *parts_.data.train;
-  const int64_t prompt = row / parts_.config->rollout.num_generations % kPromptsOfReplacement;
+  return begin_with(*parts_.data.train, row / parts_.config->rollout.num_generations % kPromptsOfReplacement, row);
+}
+
+Rollout Rollouts::begin_with(const SampleSource& samples, int64_t prompt, int64_t row) const {
   const SampleSource::Piece piece = samples.pieces_of(prompt).front();
   const TokenDataset& conversations = samples.dataset();
   std::vector<int32_t> tokens(static_cast<size_t>(conversations.length(piece.document)));
@@ -195,9 +140,23 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   engine.end_reading();
   for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? costs.tokens_read : 0))
     prompt_tokens_ += of_rank;
-  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, static_cast<int64_t>(costs.stopped)))
-    stopped_ = std::max(stopped_, static_cast<RunEnd>(of_rank));
+  stopped_ = std::max(stopped_, of_all_ranks(costs.stopped));
   return rollouts;
+}
+
+RunEnd Rollouts::of_all_ranks(RunEnd own) {
+  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, static_cast<int64_t>(own)))
+    own = std::max(own, static_cast<RunEnd>(of_rank));
+  return own;
+}
+
+// A failed reward stops all ranks.
+void Rollouts::require_rewards(std::string failure) {
+  const std::vector<std::string> failures = gather_texts(parts_.world, parts_.host, failure);
+  for (const std::string& of_rank : failures)
+    if (failure.empty()) failure = of_rank;
+  failure = broadcast_text(parts_.world, parts_.host, failure, 0);
+  if (!failure.empty()) throw RewardError(failure);
 }
 
 RoundCosts Rollouts::sample_rows(const Sampling& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks,
@@ -270,9 +229,8 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
   return interrupted;
 }
 
-// Rewards whole groups, whose rows follow each other, unless something has failed, or adds why it fails.
-void Rollouts::reward(std::vector<Rollout>& rollouts, std::string& failure) try {
-  if (!failure.empty() || stopped_ != RunEnd::none) return;
+// Sets rewards, whose sum has the penalty of long answers. Throws RewardError.
+void Rollouts::score(std::vector<Rollout>& rollouts) {
   const RolloutConfig& config = parts_.config->rollout;
   std::vector<SampledAnswer> sampled;
   for (Rollout& rollout : rollouts) {
@@ -280,16 +238,23 @@ void Rollouts::reward(std::vector<Rollout>& rollouts, std::string& failure) try 
     sampled.push_back(rollout.text);
     if (turns_) sampled.back().judged = rollout.rewards.at(WeightedReward{WeightedReward::Kind::command}.name());
   }
-  const Stopwatch watch;
   const std::vector<std::vector<double>> values = rewards_.values(sampled);
-  rewards_s_ += watch.seconds();
-  const auto n = static_cast<size_t>(config.num_generations);
   for (size_t i = 0; i < rollouts.size(); ++i) {
     for (size_t k = 0; k < values[i].size(); ++k) rollouts[i].rewards[rewards_.kinds()[k].name()] = values[i][k];
     rollouts[i].reward =
         rewards_.sum(values[i]) + overlong_penalty(std::ssize(rollouts[i].completion), config.max_completion_length,
                                                    config.overlong_buffer_len, config.overlong_penalty_factor);
   }
+}
+
+// Rewards whole groups, whose rows follow each other, unless something has failed, or adds why it fails.
+void Rollouts::reward(std::vector<Rollout>& rollouts, std::string& failure) try {
+  if (!failure.empty() || stopped_ != RunEnd::none) return;
+  const RolloutConfig& config = parts_.config->rollout;
+  const Stopwatch watch;
+  score(rollouts);
+  rewards_s_ += watch.seconds();
+  const auto n = static_cast<size_t>(config.num_generations);
   for (size_t first = 0; first < rollouts.size(); first += n) {
     std::vector<double> group;
     for (size_t i = 0; i < n; ++i) group.push_back(rollouts[first + i].reward);
@@ -390,11 +355,7 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
     for (Rollout& rollout : *answers) rollout.sampled_at = step;
   for (int64_t i = 0; i < config.rollout.steps_per_generation; ++i)
     write(step + i, consumed + i * rows_of_step(), own, replaced);
-  const std::vector<std::string> failures = gather_texts(parts_.world, parts_.host, failure);
-  for (const std::string& of_rank : failures)
-    if (failure.empty()) failure = of_rank;
-  failure = broadcast_text(parts_.world, parts_.host, failure, 0);
-  if (!failure.empty()) throw RewardError(failure);  // the answers are kept
+  require_rewards(failure);  // after the answers were kept
   if (is_rank_zero()) remove_unfinished(parts_.folder.rollouts());
   sampled_ = {step, step + config.rollout.steps_per_generation - 1, config.temperature()};
 }

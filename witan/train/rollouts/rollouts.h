@@ -25,15 +25,6 @@
 
 namespace witan {
 
-// Checks that all conversations have a prompt that fits: throws DataError if one begins with its only answer, or if
-// some are drawn, since they have an earlier answer, but their last answer begins beyond a sample's sequence_length + 1
-// tokens.
-void require_prompts(const SampleSource& samples);
-
-// A warning if prompts that are drawn leave fewer than max_completion_length tokens for an answer in a sample's
-// sequence_length + 1 tokens; else empty.
-std::string describe_tight_prompts(const SampleSource& samples, const RolloutConfig& config);
-
 // Throws ConfigError if the step after `state` trains on answers that were sampled at another temperature.
 void require_same_temperature(const TrainState& state, const RunConfig& config);
 
@@ -60,6 +51,9 @@ class Rollouts {
   // that resumes between reads them there. Empty if the ranks stopped instead. Throws RewardError on all ranks if a
   // reward fails, DataError if a file of RUN/rollouts is missing or is not of these rows.
   std::vector<Batch> next(int64_t step, int64_t consumed);
+  // Collective: the mean reward of answers to rollout_eval_prompts prompts of the validation split, one each. Nothing
+  // if the ranks stopped instead. Throws RewardError on all ranks if a reward fails.
+  std::optional<double> evaluate();
   // Why next() stopped while it sampled, on all ranks: some process received a signal. Answers that had ended are kept.
   RunEnd stopped() const { return stopped_; }
   const SampledSteps& sampled() const { return sampled_; }
@@ -79,6 +73,9 @@ class Rollouts {
   std::vector<int64_t> rows_to_sample(int64_t consumed) const;
   void remove_old(int64_t step) const;
   Rollout begin(int64_t row) const;
+  Rollout begin_with(const SampleSource& samples, int64_t prompt, int64_t row) const;
+  RunEnd of_all_ranks(RunEnd own);
+  void require_rewards(std::string failure);
   // Answers that were sampled before the run was interrupted, by row.
   struct Interrupted {
     std::string identity;
@@ -92,7 +89,10 @@ class Rollouts {
                               std::string& failure);
   RoundCosts sample_rows(const Sampling& with, std::vector<Rollout>& rollouts, std::span<const int64_t> asks,
                          std::string& failure, const OnAnswer& on_change);
+  void score(std::vector<Rollout>& rollouts);
   void reward(std::vector<Rollout>& rollouts, std::string& failure);
+  std::vector<Rollout> evaluated_prompts() const;
+  std::optional<double> mean_of_ranks(const std::vector<Rollout>& own);
   std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine,
                                     std::string& failure);
   std::vector<Rollout> replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,

@@ -147,6 +147,7 @@ RolloutSampler::RolloutSampler(const Sampling& with)
     : with_(with), batch_(with.stream, with.model, state_size(with.config), [&] {
         GenerationMode mode = mode_of(with.config, with.groups);
         mode.routes = with.routes;
+        if (with.evaluates) mode.temperature = 1;
         return mode;
       }()) {}
 
@@ -183,7 +184,9 @@ int64_t RolloutSampler::sample(const std::vector<Rollout*>& rollouts, const OnAn
       std::vector<uint64_t> seeds;
       for (const Rollout* rollout : *next)
         seeds.push_back(Philox::stream_of(cat("rollout ", config.train.seed, ' ', rollout->row)));
-      size_t number = batch_.admit_group(request_of(*next->front(), config, with_.tokenizer), seeds);
+      GenerationRequest request = request_of(*next->front(), config, with_.tokenizer);
+      if (with_.evaluates) request.options.sampler.temperature = config.rollout.rollout_eval_temperature;
+      size_t number = batch_.admit_group(std::move(request), seeds);
       for (Rollout* rollout : *next) answers.try_emplace(number++, *rollout, with_.tokenizer, with_.ends);
     }
     batch_.step(goes_on);

@@ -45,6 +45,7 @@ struct Sampling {
   const AnswerEnds& ends;
   const ChosenRoutes* routes = nullptr;  // lent to the model, for Rollout::routes; null: they are not wanted
   std::function<RunEnd()> asked = {};    // why this rank is asked to stop, between tokens; empty: it never is
+  bool evaluates = false;                // at rollout_eval_temperature, without routes
 };
 
 // Keeps the states of the answers that have ended last, from which the next ones of their conversations continue.

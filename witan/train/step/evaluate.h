@@ -2,6 +2,7 @@
 // dropped, neither by dropout nor beyond a capacity of experts: the loss of a sequence depends on no other sequence.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ struct Evaluation {
   StepStatistics router = {};
   // With preferences: means over pairs (Objective::evaluated()). While they are gathered, sums.
   std::vector<std::pair<std::string, double>> figures = {};
+  std::optional<double> reward = {};  // mean, of sampled answers to held-out prompts (rollout_eval_prompts)
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
