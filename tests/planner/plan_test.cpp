@@ -556,5 +556,19 @@ TEST(Plan, ListsKindsOfLayers) {
   EXPECT_NE(apart.find("sliding window of 4 tokens, MoE"), std::string::npos);
 }
 
+TEST(Plan, CountsTheAnswersThatARunKeeps) {
+  RunConfig config = testing::small_config();
+  Plan plan = make_plan(resolve(config, {}));
+  EXPECT_EQ(plan.rollouts_disk_bytes(), 0);
+  EXPECT_EQ(format_plan(plan, 0, std::nullopt).find("the answers of a step"), std::string::npos);
+  plan.rollout_bytes = 1 << 20;
+  plan.rollout_files = 10;
+  EXPECT_NE(
+      format_plan(plan, 0, std::nullopt)
+          .find("  the answers of a step about 1.00 MiB if all are long, those of 10 steps 10.0 MiB (keep_rollouts)\n"),
+      std::string::npos)
+      << format_plan(plan, 0, std::nullopt);
+}
+
 }  // namespace
 }  // namespace witan
