@@ -12,6 +12,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/model/frozen.h"
 #include "witan/nn/lora.h"
 
 namespace witan {
@@ -242,7 +243,9 @@ void PeftWeights::check_scale(const PeftModule& module, int64_t rank) const {
   const std::string where = (folder_ / kPeftConfig).string();
   require<ConfigError>(said == rank, where, ": rank_pattern gives ", module_of(module), " the rank ", said,
                        ", but all adapters of a run have one, r = ", model_.lora_rank);
-  LoraConfig of_module{said, own(alphas_, model_.lora_alpha)};
+  LoraConfig of_module;
+  of_module.rank = said;
+  of_module.alpha = own(alphas_, model_.lora_alpha);
   of_module.rank_stabilized = model_.lora_use_rslora;
   const double expected = lora_of(model_)->scale();
   require<ConfigError>(std::fabs(of_module.scale() - expected) <= 1e-12 * expected, where, ": alpha_pattern gives ",
