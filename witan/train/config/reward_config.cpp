@@ -45,8 +45,11 @@ double weight_of(const std::string& text, const std::string& list) {
 
 Kind kind_of(const std::string& name, const std::string& list) {
   const auto found = std::ranges::find(kKinds, name, [](const auto& kind) { return std::string_view(kind.first); });
+  std::vector<std::string> names;
+  for (const auto& [known, kind] : kKinds) names.emplace_back(known);
   require<ConfigError>(found != kKinds.end(), "reward = ", list, ": ", name.empty() ? "nothing" : clipped(name),
-                       " is no reward: give one or several of exact, number, math, regex, format, length and command, "
+                       " is no reward", suggestion(name, names),
+                       ": give one or several of exact, number, math, regex, format, length and command, "
                        "with commas between them");
   return found->second;
 }

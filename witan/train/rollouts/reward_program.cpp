@@ -243,7 +243,7 @@ std::vector<ProgramReply> run_once(const RewardProgram& with, std::span<const Sa
                           with.memory_mib == 0 ? ""
                                                : cat("; its processes have reward_memory_limit = ", with.memory_mib,
                                                      " MiB of address space each"),
-                          ". Run it on a line of RUN/rollouts to see what it does"));
+                          ". Give it a line of a file in the run's folder rollouts to see what it does"));
   };
   const size_t most = (sampled.front().turn > 0 ? kMostBytesOfMessages : kMostBytesOfLine) * sampled.size();
   const bool in_time = program.exchange(input, most, since, with.seconds) && program.finish(since, with.seconds);
