@@ -1,7 +1,5 @@
 #include "witan/kernels/quantised/quantised.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -21,12 +19,7 @@ using testing::CudaTest;
 constexpr WeightFormat kFormats[] = {WeightFormat::nf4, WeightFormat::mxfp4, WeightFormat::int4, WeightFormat::fp8};
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
-class CodedTest : public CudaTest {
- protected:
-  Codes on_gpu(const Codes& codes) { return {codes.format, to_gpu(codes.words), to_gpu(codes.scales)}; }
-};
-
-class QuantisedOnGpu : public CodedTest {
+class QuantisedOnGpu : public CudaTest {
  protected:
   // Any words, with scales from float32's smallest to those with which float16 overflows. `elements`: whole groups.
   Codes random_codes(WeightFormat format, int64_t elements) {
@@ -48,6 +41,9 @@ class QuantisedOnGpu : public CodedTest {
         codes.scales.data<S>()[i + 1] = S(-static_cast<float>(i % 16) * float(codes.scales.data<S>()[i]));
     });
     return codes;
+  }
+  Codes to_gpu(const Codes& codes) {
+    return {codes.format, CudaTest::to_gpu(codes.words), CudaTest::to_gpu(codes.scales)};
   }
   // Whether both have the same bits; any NaN equals any other.
   ::testing::AssertionResult same(const Tensor& on_gpu, const Tensor& expected) {
@@ -72,7 +68,7 @@ TEST_F(QuantisedOnGpu, DecodesToTheBitsOfTheCpu) {
         const Codes codes = random_codes(format, elements);
         const Tensor expected = host.poisoned({elements}, dtype), out = poisoned({elements}, dtype);
         kernels::decode_weights(host.stream, codes, expected);
-        kernels::decode_weights(gpu(), on_gpu(codes), out);
+        kernels::decode_weights(gpu(), to_gpu(codes), out);
         EXPECT_TRUE(same(out, expected)) << name_of(format) << dtype << groups;
       }
 }
@@ -80,7 +76,7 @@ TEST_F(QuantisedOnGpu, DecodesToTheBitsOfTheCpu) {
 TEST_F(QuantisedOnGpu, DecodesPartsByThemselves) {
   for (const WeightFormat format : kFormats) {
     const WeightFormatTraits& traits = traits_of(format);
-    const Codes codes = random_codes(format, 300 * traits.group), there = on_gpu(codes);
+    const Codes codes = random_codes(format, 300 * traits.group), there = to_gpu(codes);
     const Tensor whole = host.poisoned({codes.elements()}, DType::bf16);
     kernels::decode_weights(host.stream, codes, whole);
     for (const auto& [first, groups] : {std::pair<int64_t, int64_t>{1, 299}, {7, 1}, {299, 1}}) {
@@ -110,64 +106,6 @@ TEST_F(QuantisedOnGpu, DecodesTheEndOfTwoBillionElements) {
   kernels::decode_weights(gpu(), codes, out);
   kernels::decode_weights(host.stream, end, expected);
   EXPECT_TRUE(same(last(out, tail), expected));
-}
-
-class CodedRowsOnGpu : public CodedTest {
- protected:
-  // Normal values, coded.
-  Codes coded(WeightFormat format, int64_t elements) {
-    const WeightFormatTraits& traits = traits_of(format);
-    const std::vector<double> weights = testing::values(host.normal({elements}, DType::f32, "w", 0.05));
-    std::vector<uint32_t> words(static_cast<size_t>(traits.words(elements)));
-    std::vector<float> scales(static_cast<size_t>(traits.numbers(elements)));
-    kernels::encode_weights(format, weights, words, scales);
-    const Codes codes{format, host.stream.empty({std::ssize(words)}, DType::i32),
-                      host.stream.empty({std::ssize(scales)}, traits.scale)};
-    std::memcpy(codes.words.raw(), words.data(), words.size() * sizeof(uint32_t));
-    dispatch_floating(traits.scale, [&]<class S>() {
-      for (size_t i = 0; i < scales.size(); ++i) codes.scales.data<S>()[i] = S(scales[i]);
-    });
-    return codes;
-  }
-};
-
-// Rows around tiles of 8, rows of the matrix around 16, and K that warps do not divide evenly.
-TEST_F(CodedRowsOnGpu, AgreeWithTheCpu) {
-  for (const WeightFormat format : kFormats)
-    for (const DType dtype : {DType::bf16, DType::f16})
-      for (const auto& [M, N, K] : {std::array<int64_t, 3>{0, 16, 128},
-                                    {1, 1, 128},
-                                    {7, 40, 384},
-                                    {8, 16, 2048},
-                                    {9, 33, 1152},
-                                    {16, 100, 4224}}) {
-        const Codes w = coded(format, N * K);
-        const Tensor x = host.normal({M, K}, dtype, "x"), expected = host.poisoned({M, N}, dtype),
-                     y = poisoned({M, N}, dtype);
-        kernels::coded_rows(host.stream, expected, x, w);
-        kernels::coded_rows(gpu(), y, to_gpu(x), on_gpu(w));
-        EXPECT_TRUE(agree(y, expected, tolerance(dtype), tolerance(dtype)))
-            << name_of(format) << dtype << M << " " << K;
-      }
-}
-
-TEST_F(CodedRowsOnGpu, HaveTheSameBitsWhateverRowsComeWithThem) {
-  for (const WeightFormat format : kFormats) {
-    constexpr int64_t kRows = kernels::kMostCodedRows, kN = 50, kK = 2176;
-    const Codes w = on_gpu(coded(format, kN * kK));
-    const Tensor x = to_gpu(host.normal({kRows, kK}, DType::bf16, "x")), all = poisoned({kRows, kN}, DType::bf16);
-    kernels::coded_rows(gpu(), all, x, w);
-    const std::vector<double> expected = testing::values(to_host(all));
-    for (int64_t first = 0; first < kRows; first += 5) {
-      const int64_t rows = std::min<int64_t>(5, kRows - first);
-      const Tensor y = poisoned({rows, kN}, DType::bf16);
-      kernels::coded_rows(gpu(), y, x.narrow(0, first, rows), w);
-      EXPECT_TRUE(std::ranges::equal(
-          testing::values(to_host(y)),
-          std::vector<double>(expected.begin() + first * kN, expected.begin() + (first + rows) * kN)))
-          << name_of(format) << first;
-    }
-  }
 }
 
 }  // namespace

@@ -200,52 +200,6 @@ TEST(Quantised, DecodesPartsByThemselvesOnAnyNumberOfThreads) {
   }
 }
 
-struct RowsProduct {
-  Tensor x, y;
-  Codes w;
-};
-
-// Rows of normal values by a coded matrix [N, K], into NaN.
-RowsProduct rows_product(Rank& rank, WeightFormat format, DType dtype, int64_t M, int64_t N, int64_t K) {
-  const Codes w = on(rank, encoded(format, normal_values(N * K, 0.05, "w")));
-  return {rank.normal({M, K}, dtype, "x"), rank.poisoned({M, N}, dtype), w};
-}
-
-TEST(Quantised, MultipliesFewRowsByTheDecodedMatrix) {
-  for (const WeightFormat format : kFormats)
-    for (const DType dtype : kDTypes)
-      for (const auto& [M, N, K] : {std::array<int64_t, 3>{1, 1, 128}, {3, 17, 384}, {16, 40, 1024}, {0, 5, 128}}) {
-        Rank rank;
-        const RowsProduct of = rows_product(rank, format, dtype, M, N, K);
-        const Tensor decoded = rank.poisoned({N, K}, dtype);
-        kernels::decode_weights(rank.stream, of.w, decoded);
-        kernels::coded_rows(rank.stream, of.y, of.x, of.w);
-        const std::vector<double> x = testing::values(of.x), w = testing::values(decoded);
-        std::vector<double> expected(static_cast<size_t>(M * N));
-        for (int64_t i = 0; i < M * N; ++i)
-          for (int64_t k = 0; k < K; ++k)
-            expected[static_cast<size_t>(i)] +=
-                x[static_cast<size_t>(i / N * K + k)] * w[static_cast<size_t>(i % N * K + k)];
-        const double epsilon = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 5e-3;
-        EXPECT_TRUE(testing::close(testing::values(of.y), expected, epsilon, epsilon)) << name_of(format) << dtype << K;
-      }
-}
-
-TEST(Quantised, MultipliesARowToTheSameBitsWhateverRowsComeWithIt) {
-  for (const WeightFormat format : kFormats) {
-    Rank one(1), three(3);
-    constexpr int64_t kRows = kernels::kMostCodedRows, kN = 70, kK = 1152;
-    const RowsProduct all = rows_product(one, format, DType::bf16, kRows, kN, kK);
-    kernels::coded_rows(one.stream, all.y, all.x, all.w);
-    for (int64_t first = 0, rows = 1; first < kRows; first += rows, rows *= 2) {
-      rows = std::min(rows, kRows - first);
-      const Tensor y = three.poisoned({rows, kN}, DType::bf16);
-      kernels::coded_rows(three.stream, y, all.x.narrow(0, first, rows), all.w);
-      EXPECT_TRUE(testing::close(y, all.y.narrow(0, first, rows), 0, 0)) << name_of(format) << first;
-    }
-  }
-}
-
 TEST(Quantised, EncodesToTheNearestCode) {
   for (const WeightFormat format : kFormats)
     for (const double deviation : {1e-42, 1e-20, 0.02, 1e30}) {

@@ -29,9 +29,9 @@ struct WeightFormatTraits {
   int64_t scales;  // numbers for each group: 2 if there is an offset
 
   // Codes in a word, the first in the lowest bits.
-  constexpr int64_t codes_per_word() const { return 32 / bits; }
-  constexpr int64_t words(int64_t elements) const { return elements / codes_per_word(); }
-  constexpr int64_t numbers(int64_t elements) const { return elements / group * scales; }
+  int64_t codes_per_word() const { return 32 / bits; }
+  int64_t words(int64_t elements) const { return elements / codes_per_word(); }
+  int64_t numbers(int64_t elements) const { return elements / group * scales; }
   int64_t bytes(int64_t elements) const { return 4 * words(elements) + size_of(scale) * numbers(elements); }
 };
 const WeightFormatTraits& traits_of(WeightFormat format);
@@ -61,14 +61,6 @@ Codes empty_codes(Stream& stream, WeightFormat format, int64_t elements, MemoryT
 // out [codes.elements()], of any floating dtype: the values of the codes.
 void decode_weights(Stream& stream, const Codes& codes, Tensor out);
 WITAN_KERNEL_TWINS(decode_weights)
-
-// y [M, N] = x [M, K] w^T for few rows, M <= kMostCodedRows, without the values of w [N, K] in memory: they are rounded
-// to the dtype of x and y as decode_weights() rounds them; on CUDA a dtype of 16 bits. K is a whole number of groups. x
-// and y are contiguous. Sums are formed in float32 or wider, and rounded once; a row has the same bits whatever rows
-// come with it.
-inline constexpr int64_t kMostCodedRows = 16;
-void coded_rows(Stream& stream, const Tensor& y, const Tensor& x, const Codes& w);
-WITAN_KERNEL_TWINS(coded_rows)
 
 // The codes of values, a whole number of groups, in host memory: words [traits.words(n)], and scales in
 // [traits.numbers(n)] as float32, which their dtype holds exactly. Each code is the nearest of its group, ties to the

@@ -1,25 +1,12 @@
-// The formats' parameters, and what their codes of 4 bits stand for before they are scaled: for the encoder and for
-// both twins.
+// What the codes of 4 bits stand for before they are scaled, for the encoder and for both twins.
 #pragma once
 
 #include <array>
-#include <cassert>
 
 #include "witan/base/numbers/float4.h"
 #include "witan/kernels/quantised/quantised.h"
 
 namespace witan::kernels::rules {
-
-inline constexpr std::array<WeightFormatTraits, 5> kTraits{{
-    {.name = "none", .bits = 0, .group = 1, .scale = DType::f32, .scales = 0},
-    {.name = "nf4", .bits = 4, .group = 64, .scale = DType::f32, .scales = 1},
-    {.name = "mxfp4", .bits = 4, .group = 32, .scale = DType::bf16, .scales = 1},
-    {.name = "int4", .bits = 4, .group = 128, .scale = DType::f32, .scales = 2},
-    {.name = "fp8", .bits = 8, .group = 128, .scale = DType::f32, .scales = 1},
-}};
-
-template <WeightFormat kFormat>
-inline constexpr WeightFormatTraits kTraitsOf = kTraits[static_cast<size_t>(kFormat)];
 
 // Quantiles of the normal distribution, divided by the largest; exactly 0 is one of them (Dettmers et al., appendix E).
 inline constexpr std::array<float, 16> kNormalFloat4{-1.0F,
@@ -45,23 +32,5 @@ template <>
 inline constexpr std::array<float, 16> kCodeValues<WeightFormat::nf4> = kNormalFloat4;
 template <>
 inline constexpr std::array<float, 16> kCodeValues<WeightFormat::mxfp4> = e2m1::kValues;
-
-// Calls body.template operator()<format>().
-template <class Body>
-void dispatch_format(WeightFormat format, const Body& body) {
-  switch (format) {
-    case WeightFormat::nf4:
-      return body.template operator()<WeightFormat::nf4>();
-    case WeightFormat::mxfp4:
-      return body.template operator()<WeightFormat::mxfp4>();
-    case WeightFormat::int4:
-      return body.template operator()<WeightFormat::int4>();
-    case WeightFormat::fp8:
-      return body.template operator()<WeightFormat::fp8>();
-    case WeightFormat::none:
-      break;
-  }
-  assert(false && "weights that are not coded have nothing to decode");
-}
 
 }  // namespace witan::kernels::rules

@@ -28,18 +28,6 @@ template <int kTiles, int kWarps>
 struct WarpSums {
   float at[kWarps][kTiles][kColumns * kPitch];
 
-  // The calling warp's sums, in the layout of the tensor cores.
-  __device__ __forceinline__ void put(const float (&own)[kTiles][4]) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      float* const to = at[warp][tile] + lane % 4 * 2 * kPitch + lane / 4;
-      to[0] = own[tile][0];
-      to[kPitch] = own[tile][1];
-      to[8] = own[tile][2];
-      to[kPitch + 8] = own[tile][3];
-    }
-  }
   __device__ __forceinline__ float sum(int weight_row, int tile, int column) const {
     float total = 0;
 #pragma unroll
@@ -124,6 +112,7 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
   using Pieces = Ring<kTiles, kWarps>;
   constexpr int kThreads = Pieces::kThreads;
   const Walk<kTiles, kWarps> walk{ring, K};
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int own_steps = walk.own_steps();
 
   float sums[kTiles][4] = {};
@@ -150,7 +139,14 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
     walk.copy_columns(of, own + Pieces::kStages);
     commit_copies();
   }
-  shared.put(sums);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    float* const to = shared.at[warp][tile] + lane % 4 * 2 * kPitch + lane / 4;
+    to[0] = sums[tile][0];
+    to[kPitch] = sums[tile][1];
+    to[8] = sums[tile][2];
+    to[kPitch + 8] = sums[tile][3];
+  }
 }
 
 // The number of blocks whose shared memory fills a multiprocessor.

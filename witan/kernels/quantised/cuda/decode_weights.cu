@@ -1,4 +1,7 @@
-#include "witan/kernels/quantised/cuda/coding.cuh"
+#include <cuda_fp8.h>
+
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/quantised/rules.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -15,30 +18,43 @@ using Bits =
 template <WeightFormat kFormat>
 __device__ const std::array<float, 16> kDeviceValues = rules::kCodeValues<kFormat>;
 
-// Decodes N codes of one group. Lane i of a warp holds what the codes i and i - 16 of 4 bits stand for, and a shuffle
-// looks it up, without bank conflicts: all lanes must call.
+// What a format reads for each group, and values of N codes with that. Lane i of a warp holds the value of the codes i
+// and i - 16 of 4 bits, and a shuffle looks values up, without bank conflicts: all lanes must call.
 template <WeightFormat kFormat>
-struct Decoder : Coding<kFormat> {
+struct Decoder {
+  static constexpr int kBits = 4;
+  static constexpr int kGroup = kFormat == WeightFormat::nf4 ? 64 : kFormat == WeightFormat::mxfp4 ? 32 : 128;
+  using Scale = std::conditional_t<kFormat == WeightFormat::mxfp4, __nv_bfloat16,
+                                   std::conditional_t<kFormat == WeightFormat::int4, float2, float>>;
+
   float of_lane = (&kDeviceValues<kFormat>[0])[threadIdx.x % 16];
 
   template <int N>
-  __device__ __forceinline__ void operator()(float (&values)[N], uint32_t codes,
-                                             typename Coding<kFormat>::Scale scale) const {
+  __device__ __forceinline__ void operator()(float (&values)[N], uint32_t codes, Scale scale) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-      values[i] = Coding<kFormat>::value(__shfl_sync(0xffffffffu, of_lane, static_cast<int>(codes >> (4 * i))), scale);
+    for (int i = 0; i < N; ++i) {
+      const float number = __shfl_sync(0xffffffffu, of_lane, static_cast<int>(codes >> (4 * i)));
+      if constexpr (kFormat == WeightFormat::int4)
+        values[i] = __fmaf_rn(number, scale.x, scale.y);
+      else
+        values[i] = number * convert<float>(scale);
+    }
   }
 };
 
 template <>
-struct Decoder<WeightFormat::fp8> : Coding<WeightFormat::fp8> {
+struct Decoder<WeightFormat::fp8> {
+  static constexpr int kBits = 8, kGroup = 128;
+  using Scale = float;
+
   template <int N, class Word>
   __device__ __forceinline__ void operator()(float (&values)[N], Word codes, float scale) const {
 #pragma unroll
     for (int i = 0; i < N; i += 2) {
-      const float2 numbers = float8_pair(static_cast<uint32_t>(codes >> (8 * i)));
-      values[i] = value(numbers.x, scale);
-      values[i + 1] = value(numbers.y, scale);
+      const auto pair = static_cast<__nv_fp8x2_storage_t>(codes >> (8 * i));
+      const float2 numbers = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+      values[i] = numbers.x * scale;
+      values[i + 1] = numbers.y * scale;
     }
   }
 };
@@ -87,7 +103,7 @@ void decode(Stream& stream, const Codes& codes, const Tensor& out) {
   using Rule = Decoder<kFormat>;
   dispatch_device(out.dtype(), [&]<class T>() {
     using Word = const Bits<kPack<T> * Rule::kBits / 8>;
-    assert(packs<T>(ptr<T>(out), Rule::kGroup));
+    assert(Rule::kGroup == traits_of(kFormat).group && packs<T>(ptr<T>(out), Rule::kGroup));
     const int64_t count = out.elements() / kPack<T>, of_block = kThreads * kThreadPacks;
     if (count == 0) return;
     decode_kernel<Rule><<<static_cast<unsigned>((count + of_block - 1) / of_block), kThreads, 0, native(stream)>>>(
@@ -101,7 +117,19 @@ void decode_weights(Stream& stream, const Codes& codes, Tensor out) {
   const WeightFormatTraits& traits = traits_of(codes.format);
   assert(codes.words.contiguous() && codes.scales.contiguous() && out.contiguous());
   assert(out.elements() == codes.elements() && codes.scales.elements() == traits.numbers(out.elements()));
-  rules::dispatch_format(codes.format, [&]<WeightFormat kFormat>() { decode<kFormat>(stream, codes, out); });
+  switch (codes.format) {
+    case WeightFormat::nf4:
+      return decode<WeightFormat::nf4>(stream, codes, out);
+    case WeightFormat::mxfp4:
+      return decode<WeightFormat::mxfp4>(stream, codes, out);
+    case WeightFormat::int4:
+      return decode<WeightFormat::int4>(stream, codes, out);
+    case WeightFormat::fp8:
+      return decode<WeightFormat::fp8>(stream, codes, out);
+    case WeightFormat::none:
+      break;
+  }
+  assert(false && "weights that are not coded have nothing to decode");
 }
 
 }  // namespace witan::kernels::cuda

@@ -1,7 +1,6 @@
-// Frozen weights on a GPU, beside the time of what must be read and written (floors.h): decoded to bfloat16, the
-// experts of a layer of Qwen3-30B-A3B and one matrix of an MLP of Llama-3-8B; and multiplied by few rows as they are.
-// Products rotate through more matrices than the L2 cache holds.
-//   cuda_quantised_bench [text that names must contain]
+// Decoding frozen weights on a GPU to bfloat16, beside the time of reading the codes and writing the values (floors.h):
+// the experts of a layer of Qwen3-30B-A3B and one matrix of an MLP of Llama-3-8B.
+//   cuda_decode_weights_bench [text that names must contain]
 #include "floors.h"
 #include "witan/base/numbers/rng.h"
 #include "witan/kernels/quantised/quantised.h"
@@ -11,8 +10,6 @@ namespace {
 
 using kernels::WeightFormat;
 
-constexpr WeightFormat kFormats[] = {WeightFormat::nf4, WeightFormat::mxfp4, WeightFormat::int4, WeightFormat::fp8};
-
 class Bench : public FloorBench {
  public:
   using FloorBench::FloorBench;
@@ -20,24 +17,10 @@ class Bench : public FloorBench {
   void decode(std::string_view name, int64_t elements) {
     of_ = name;
     const Tensor out = stream_.empty({elements}, DType::bf16);
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::mxfp4, WeightFormat::int4, WeightFormat::fp8}) {
       const kernels::Codes codes = random_codes(format, elements);
-      run(cat("decode ", name_of(format)), kernels::bytes_of(codes.words, codes.scales, out), 0,
+      run(name_of(format), kernels::bytes_of(codes.words, codes.scales, out), 0,
           [&] { kernels::decode_weights(stream_, codes, out); });
-    }
-  }
-  void multiply(int64_t rows, int64_t N, int64_t K) {
-    of_ = cat(rows, " x ", N, " x ", K);
-    const double beyond_cache = 2.0 * static_cast<double>(cuda::properties(stream_.device().index).l2);
-    const Tensor x = normal({rows, K}), y = stream_.empty({rows, N}, DType::bf16);
-    for (const WeightFormat format : kFormats) {
-      const auto bytes = static_cast<double>(kernels::traits_of(format).bytes(N * K));
-      std::vector<kernels::Codes> sets;
-      do sets.push_back(random_codes(format, N * K));
-      while (static_cast<double>(sets.size()) * bytes < beyond_cache);
-      size_t turn = 0;
-      run(cat("multiply ", name_of(format)), bytes + kernels::bytes_of(x, y), 0,
-          [&] { kernels::coded_rows(stream_, y, x, sets[turn++ % sets.size()]); });
     }
   }
 
@@ -67,9 +50,5 @@ int main(int count, char** words) {
     witan::Bench bench(stream, wanted);
     bench.decode("experts, 128 x 3 x 2048 x 768", int64_t{128} * 3 * 2048 * 768);
     bench.decode("MLP, 14336 x 4096", int64_t{14336} * 4096);
-    for (const int64_t rows : {1, 8, 16}) {
-      bench.multiply(rows, 14336, 4096);
-      bench.multiply(rows, 4096, 14336);
-    }
   });
 }
