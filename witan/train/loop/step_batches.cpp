@@ -37,7 +37,6 @@ std::string StepBatches::open(const TrainState& state) {
   require_prompts(*parts_.data.train);
   if (parts_.config->rollout.rollout_eval_prompts > 0) require_prompts(*parts_.data.held_out);
   rollouts_.emplace(parts_, state.sampled);
-  rollouts_->try_rewards();
   return describe_tight_prompts(*parts_.data.train, parts_.config->rollout);
 }
 

@@ -104,29 +104,6 @@ Rollouts::Rollouts(Parts parts, SampledSteps sampled)
                    parts_.data.tokenizer);
 }
 
-void Rollouts::try_rewards() const {
-  const RolloutConfig& config = parts_.config->rollout;
-  const std::vector<WeightedReward> kinds = config.rewards();
-  const auto has = [&](WeightedReward::Kind kind) {
-    return std::ranges::find(kinds, kind, &WeightedReward::kind) != kinds.end();
-  };
-  if (!is_rank_zero()) return;
-  constexpr int64_t kMostReferences = 1000;
-  const int64_t references = has(WeightedReward::Kind::number) ? kMostReferences : 1;
-  for (int64_t prompt = 0; prompt < std::min(references, parts_.data.train->per_epoch()); ++prompt) {
-    SampledAnswer reference = begin_with(*parts_.data.train, prompt, 0).text;
-    reference.completion = reference.answer;
-    if (has(WeightedReward::Kind::number)) number_reward(reference);
-    if (prompt > 0 || config.max_turns > 1 || !has(WeightedReward::Kind::command)) continue;
-    try {
-      run_reward_program(rewards_.program(), {reference});
-    } catch (const RewardError& error) {
-      throw RewardError(
-          cat("tried before the first step, with the reference of a prompt as the answer: ", error.what()));
-    }
-  }
-}
-
 // Answers that ended before the run was killed, by the same weights, are taken from RUN/rollouts, and so are replies to
 // them.
 std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& rows, std::span<const int64_t> asks,

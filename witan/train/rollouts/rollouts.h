@@ -61,11 +61,6 @@ class Rollouts {
   // With router_replay: the routes of next()'s micro-batches, for StepRoutes::replay().
   std::vector<int32_t> take_routes() { return std::exchange(routes_, {}); }
 
-  // Tries rewards before there are answers, on rank 0: a program once, with the reference of the first prompt as the
-  // answer, unless it takes part in conversations; and of references that must have a number, those of the first
-  // thousand prompts. Throws RewardError.
-  void try_rewards() const;
-
   // Describes the rows of next(): rewards, lengths, and the shares of equal groups and of answers cut by their length.
   const StepScalars& figures() const { return figures_; }
   // Whether no row of next() is trained on, on any rank.
