@@ -60,11 +60,12 @@ constexpr const char* kFigures[] = {"reward_accuracy", "reward_margin", "reward_
 // The reference is the start, another model, the model below adapters, or none.
 TEST_F(EvalOfPairs, GivesTheFiguresOfTraining) {
   train_small("other", {"--seed", "7"});
-  for (const auto& [name, more] :
-       std::vector<std::pair<std::string, std::vector<std::string>>>{{"start", {}},
-                                                                     {"compared", {"--reference", "other"}},
-                                                                     {"adapters", {"--lora-rank", "2"}},
-                                                                     {"free", {"--dpo-reference-free", "true"}}}) {
+  for (const auto& [name, more] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"start", {}},
+           {"compared", {"--reference", "other"}},
+           {"adapters", {"--lora-rank", "2"}},
+           {"codes", {"--lora-rank", "2", "--frozen-format", "mxfp4"}},
+           {"free", {"--dpo-reference-free", "true"}}}) {
     SCOPED_TRACE(name);
     prefer(name, more);
     const nlohmann::json found = evaluated(name), expected = trained(name);

@@ -174,7 +174,9 @@ class BatchEvaluator {
     references_.resize(batches.size());
     const std::optional<TrainedRun> reference = reference_run(run);
     if (!reference) return;
+    const bool adapters_off = run.config->reference() == ReferenceKind::base;
     const auto compute = [&](Stream& stream, Transformer& model, size_t i) {
+      model.attach({.adapters_off = &adapters_off});
       references_[i] = target_logprobs(stream, model, batches_[i], padded_);
     };
     TrainedModel model(*reference, resolved_threads(args.run),

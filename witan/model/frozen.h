@@ -1,5 +1,5 @@
-// What is trained of a model and what is not: adapters of low rank, the parameters that are frozen, and the formats in
-// which frozen matrices are kept.
+// The configuration tells here which parameters of a model are trained: its adapters of low rank, the parameters that
+// are frozen, and the formats in which frozen matrices are kept.
 #pragma once
 
 #include <memory>
@@ -47,13 +47,13 @@ struct CodedNames {
   CodedNames(const std::string& parameter, kernels::WeightFormat format);
   std::string words, scales;
 };
-// What a tensor of such a name holds; nothing for other names.
+// The part of a parameter's codes that a tensor of such a name holds.
 struct CodedPart {
   std::string parameter;
   kernels::WeightFormat format;
   bool scales;  // else words
 };
-std::optional<CodedPart> coded_part(std::string_view tensor);
+std::optional<CodedPart> coded_part(std::string_view tensor);  // nullopt for other names
 
 // Whether some matrices are kept in another format than the model's dtype.
 bool keeps_codes(const ModelConfig& config);

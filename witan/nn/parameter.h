@@ -207,11 +207,11 @@ class Parameter final : public Leaf {
   int64_t shard_first() const { return value_shard_.first; }
   // Makes this rank hold only the n elements from `first` on, in `flat` [n], initialised as the specification says.
   void init_value_shard(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
-  // The same for a parameter that is kept as codes.
+  // Makes this rank hold only these codes, of the elements from `first` on, initialised as the specification says.
   void init_codes(Stream& stream, kernels::Codes codes, int64_t first, uint64_t seed, TorchRandom* torch);
   bool in_codes() const { return spec_.in_codes(); }
   const kernels::Codes& codes() const { return codes_; }  // of this rank's shard, from shard_first() on
-  // What this rank keeps: its shard of the value, or the words and scales of its codes.
+  // Returns the tensors that this rank keeps: its shard of the value, or the words and the scales of its codes.
   std::vector<Tensor> kept() const;
   // Advances the generator as if this rank had drawn the parameter's values.
   void draw_past(TorchRandom& random) const;

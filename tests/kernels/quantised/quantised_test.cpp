@@ -39,7 +39,7 @@ constexpr double kNormalFloats[] = {-1.0,
                                     0.7229568362236023,
                                     1.0};
 
-// What a code stands for before it is scaled. MXFP4 as in the OCP specification, table 5.
+// Returns the number that a code stands for before it is scaled; mxfp4 as in table 5 of the OCP specification.
 double number_of(WeightFormat format, uint32_t code) {
   constexpr double kFloat4[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   switch (format) {

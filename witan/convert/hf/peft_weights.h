@@ -38,7 +38,7 @@ class PeftWeights : public WeightSource {
 
  private:
   enum class Factor : uint8_t { a, b, magnitude };
-  // What one of Witan's tensors is made of.
+  // The tensors of the folder from which one of Witan's is made.
   struct Source {
     const PeftModule* module;
     size_t part;

@@ -1,4 +1,4 @@
-// What the codes of 4 bits stand for before they are scaled, for the encoder and for both twins.
+// The numbers that 4-bit codes stand for before they are scaled; the encoder and both twins read them here.
 #pragma once
 
 #include <array>

@@ -34,7 +34,7 @@ Var add_low_rank(Tape& tape, Var y, const Var& x, const Var& a, const Var& b, do
 // divide K, this rank's summands. w [N, K], a [r, K], b [N, r] of one dtype.
 Tensor row_squares(Stream& stream, const Tensor& w, const Tensor& a, const Tensor& b, double scale);
 
-// What the rows of an adapted matrix are rescaled to (Liu et al., "DoRA", 2024, arXiv:2402.09353).
+// The magnitudes to which the rows of an adapted matrix are rescaled (Liu et al., "DoRA", 2024, arXiv:2402.09353).
 struct Magnitude {
   Var change;         // [n] of y's dtype: the trained part of the magnitude |w[n]| + change[n]
   Tensor squares;     // [2, n] of all K, from row_squares()

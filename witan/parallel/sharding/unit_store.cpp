@@ -20,7 +20,7 @@ size_t previous_matrix(const std::vector<Parameter*>& parameters, size_t i) {
   return previous;
 }
 
-// What the parameters of a whole have in common.
+// The parameters of a whole have the same dtype and format.
 struct StoredAs {
   DType dtype;
   kernels::WeightFormat format;

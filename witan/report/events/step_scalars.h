@@ -174,7 +174,7 @@ inline constexpr StepScalar kKlLoss{
     .tensorboard = StepScalar::Tag{"kl-loss", 18},
     .chart = StepScalar::Curve{"Divergence from the reference", "k3, nats per token", "KL", 2, true, false, 11},
     .progress = StepScalar::Text{"KL ", "{:.4f}", "", 6}};
-// Of preferences, means over pairs: rewards of chosen and rejected answers, and the loss of the chosen ones' tokens.
+// Preferences report means over pairs: rewards of chosen and rejected answers, and the loss of the chosen ones' tokens.
 inline constexpr StepScalar kRewardAccuracy{
     .key = "reward_accuracy",
     .is_loss = true,

@@ -7,7 +7,6 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/model/frozen.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/train/config/saved_config.h"
@@ -132,12 +131,7 @@ std::optional<TrainedRun> reference_run(const TrainedRun& run) {
   config.objective = {};
   config.data.preferences = false;
   TrainedRun reference = run;
-  if (kind == ReferenceKind::base) {
-    if (keeps_codes(config.model)) config.model.freeze = "*";  // or its matrices would not be kept as codes
-    config.model.lora_rank = 0;
-  } else {
-    reference.checkpoint = require_kept_reference(run.folder);
-  }
+  if (kind != ReferenceKind::base) reference.checkpoint = require_kept_reference(run.folder);
   reference.config = resolve(config, {});
   return reference;
 }

@@ -55,7 +55,8 @@ struct TrainedRun {
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
 
 // The frozen reference of the run's objective, as a run whose model has its weights; nothing: the objective compares
-// with none that computes. Throws CheckpointError if its weights are lost.
+// with none that computes. If it is the model below the run's adapters (ReferenceKind::base) it has these too, and they
+// must be off (ModelServices::adapters_off). Throws CheckpointError if its weights are lost.
 std::optional<TrainedRun> reference_run(const TrainedRun& run);
 
 // The run's training and held-out text, split as in training, from its token shards. Throws DataError, CorruptionError,

@@ -69,7 +69,7 @@ struct Int4Rule {
       least = std::min(least, values[i]);
       most = std::max(most, values[i]);
     }
-    // Of 20 bits, so that zero * scale is a float32, and the value of the code `zero` is 0.
+    // The scale has 20 bits, so that float32 holds zero * scale exactly and the code `zero` decodes to 0.
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>((most - least) / 15));
     scales[0] = std::bit_cast<float>((bits + 15U) & ~15U);
     divisor = divisor_of(scales[0]);

@@ -18,8 +18,8 @@ using Bits =
 template <WeightFormat kFormat>
 __device__ const std::array<float, 16> kDeviceValues = rules::kCodeValues<kFormat>;
 
-// What a format reads for each group, and values of N codes with that. Lane i of a warp holds the value of the codes i
-// and i - 16 of 4 bits, and a shuffle looks values up, without bank conflicts: all lanes must call.
+// Reads the scale of a group, and decodes N of its codes. Lane i of a warp holds the value of the 4-bit codes i and
+// i - 16, and a shuffle looks values up without bank conflicts: all lanes must call.
 template <WeightFormat kFormat>
 struct Decoder {
   static constexpr int kBits = 4;
