@@ -34,9 +34,9 @@ ModelConfig small_model() {
 
 // A transformer whose parameters are sharded.
 struct Sharded {
-  Sharded(ThreadRank& rank, int64_t expert_ranks, bool reshard = true)
+  Sharded(ThreadRank& rank, int64_t expert_ranks, bool reshard = true, const ModelConfig& config = small_model())
       : groups(make_groups(rank.world, layout_with(rank.size(), expert_ranks, "optim_grads_params"), rank.rank)),
-        model(rank.stream, small_model(), 7, groups.model_axes({})),
+        model(rank.stream, config, 7, groups.model_axes({})),
         shard_plan(model.parameters(), groups.layout(), rank.rank),
         store(rank.stream, model.units(), shard_plan, groups, {.reshard_after_forward = reshard, .seed = 7}) {}
 
@@ -120,6 +120,30 @@ TEST(UnitStore, HoldsBlocksWhileInUse) {
       store.give_back();
       EXPECT_EQ(gathered(), 0);
     }
+  });
+}
+
+// A GPU may still decode what the host has queued on the side stream, so that the gathered codes are not free before
+// the main stream waits for it.
+TEST(UnitStore, CodesInFlightKeepTheirMemory) {
+  ModelConfig config = small_model();
+  config.mlp.ffn_hidden_size = 32;
+  config.lora_rank = 2;
+  config.frozen_format = "mxfp4";
+  on_ranks(2, [&](ThreadRank& rank) {
+    const auto gathered_with = [&](bool prefetch) {
+      Sharded sharded(rank, 1, true, config);
+      Stream side(rank.stream.device(), rank.stream.shared_arena(), rank.pool);
+      if (prefetch) sharded.store.gather_on(&side, true);
+      sharded.store.begin_forward();
+      sharded.store.acquire(1, Use::forward);
+      const int64_t live = rank.stream.arena().live(MemoryTag::communication);
+      sharded.store.release(1, Use::forward);
+      sharded.store.give_back();
+      EXPECT_EQ(rank.stream.arena().live(MemoryTag::communication), 0);
+      return live;
+    };
+    EXPECT_GT(gathered_with(true), 2 * gathered_with(false)) << "the next block, and its codes";
   });
 }
 

@@ -127,7 +127,8 @@ void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
     const auto [places, begins] = places_of(plan, parameters_, as);
     const int64_t count = part_of(begins, group ? group->rank() : 0).second;
     const TraceContextScope named(stream_, parameters_[members.front()]->name());
-    Whole& whole = entry.wholes.emplace_back(Whole{std::move(members), places, begins, group, as.dtype, {}, {}, {}});
+    Whole& whole =
+        entry.wholes.emplace_back(Whole{std::move(members), places, begins, group, as.dtype, {}, {}, {}, {}});
     if (as.format == kernels::WeightFormat::none)
       whole.shard = stream_.empty({count}, as.dtype, MemoryTag::weights);
     else
@@ -248,6 +249,7 @@ void UnitStore::need(size_t unit) {
   if (needed.bound) return;
   if (!needed.gathered) fetch(needed);
   if (std::exchange(needed.under_way, false)) stream_.follow(*side_);
+  for (Whole& one : needed.wholes) one.gathered_codes = {};
   bind(needed, true);
 }
 
@@ -268,7 +270,6 @@ void UnitStore::gather(Entry& entry, Stream& on) const {
   entry.gathered = true;
 }
 
-// Codes of other ranks are gathered into memory of their own, which is free as soon as they are decoded.
 void UnitStore::gather(Whole& one, Stream& on) const {
   const auto gathered = [&](const Tensor& whole, const Tensor& shard, const auto& at) {
     std::vector<OwnedTensor> pieces;
@@ -283,7 +284,8 @@ void UnitStore::gather(Whole& one, Stream& on) const {
   if (!one.codes.defined()) return gathered(one.whole, one.shard, [](int64_t elements) { return elements; });
   kernels::Codes codes = one.codes;
   if (one.group) {
-    codes = kernels::empty_codes(stream_, codes.format, one.begins.back(), MemoryTag::communication);
+    codes = one.gathered_codes =
+        kernels::empty_codes(stream_, codes.format, one.begins.back(), MemoryTag::communication);
     const kernels::WeightFormatTraits& format = kernels::traits_of(codes.format);
     gathered(codes.words, one.codes.words, [&](int64_t elements) { return format.words(elements); });
     gathered(codes.scales, one.codes.scales, [&](int64_t elements) { return format.numbers(elements); });
@@ -308,7 +310,10 @@ void UnitStore::give_back(Entry& entry) {
   if (!entry.gathered) return;
   if (std::exchange(entry.under_way, false)) stream_.follow(*side_);
   bind(entry, false);
-  for (Whole& one : entry.wholes) one.whole = {};
+  for (Whole& one : entry.wholes) {
+    one.whole = {};
+    one.gathered_codes = {};
+  }
   entry.gathered = false;
 }
 

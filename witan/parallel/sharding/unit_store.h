@@ -85,6 +85,8 @@ class UnitStore final : public UnitAccess {
     Tensor shard;          // [elements of this rank]; undefined: it is kept as codes
     kernels::Codes codes;  // of the elements of this rank
     Tensor whole;          // [begins.back()] while gathered
+    // The codes of all ranks, until the stream that decodes them has been waited for.
+    kernels::Codes gathered_codes;
 
     bool made_on_demand() const { return group != nullptr || codes.defined(); }
   };
